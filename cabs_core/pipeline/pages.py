@@ -172,6 +172,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
     older = str(chain.older_figures() or "")
 
     def estimated(folder: Path) -> dict[str, Any]:
+        from cabs_core.pipeline.goal import answer_with_goal  # noqa: PLC0415  (a quick code location)
         from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import build_logged_report  # noqa: PLC0415  (a quick code location)
 
@@ -187,6 +188,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             rho=router.rho,
             bundle=router.bundle,
             outcomes=chain.verified(chain.stage("outcomes")),
+            answered=partial(answer_with_goal, chain, None),
             older_data=older,
         )
         return _page_figures(page)

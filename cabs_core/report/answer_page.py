@@ -8,7 +8,7 @@ import numpy as np
 
 from cabs_core.base.errors import counted
 from cabs_core.base.units import money, percentage
-from cabs_core.evaluation.answer import Rung, TaskRow, Word, losses
+from cabs_core.evaluation.answer import LoggedTable, Rung, TaskRow, Word, losses
 from cabs_core.evaluation.answer.more_data import more_data
 from cabs_core.report.names import label
 from cabs_core.report.pool_answer import TASK, PoolAnswer
@@ -167,7 +167,7 @@ class AnswerPage:
             "Use": lambda r: words(_use(self.found, r)),
             "Quality": lambda r: percent(r.quality, 1),
             "Points (95 %)": lambda r: TableCell(_difference(r), r.difference),
-            "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
+            "USD per 1,000": lambda r: _usd(r.usd_per_1000),
             "Saves a month (95 %)": lambda r: TableCell(_saving(r), r.saving_per_month),
         }
         if any(rung.latency_median is not None for rung in rows):
@@ -243,7 +243,7 @@ class AnswerPage:
     def excerpts(self) -> list[Excerpts]:
         """Prompts by task on which the single model of rung "switch" fails and today's does not."""
         switch = self.found.answer.rung("switch")
-        if switch is None:
+        if switch is None or isinstance(self.found.scored, LoggedTable):  # no prompt has two answers
             return []
         scored = self.found.scored
         prompts = without_shared(self.found.outcomes.prompts)
@@ -331,6 +331,8 @@ def _use(found: PoolAnswer, rung: Rung) -> str:
 
 def _by_model(rule: dict[str, str]) -> str:
     """`big for sql; mid for contracts and support`: the model with the most tasks comes last."""
+    if not rule:
+        return "–"
     tasks: dict[str, list[str]] = {}
     for task, model in rule.items():
         tasks.setdefault(model, []).append(task)
@@ -352,6 +354,8 @@ def _points(difference: float) -> str:
 
 
 def _interval(row: Rung | TaskRow) -> str:
+    if not (np.isfinite(row.low) and np.isfinite(row.high)):
+        return "no interval"
     return f"{_points(row.low)} to {_points(row.high)}"
 
 
@@ -361,6 +365,11 @@ def _difference(row: Rung | TaskRow) -> str:
     if isinstance(row, Rung) and row.rung == "keep":
         return "0"
     return f"{_points(row.difference)} ({_interval(row)})"
+
+
+def _usd(value: float) -> TableCell:
+    """Cell with dollars; an en dash if they are not known."""
+    return TableCell(money(value), value) if np.isfinite(value) else TableCell("–", "")
 
 
 def _saving(rung: Rung) -> str:

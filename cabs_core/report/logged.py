@@ -1,10 +1,11 @@
-"""The page of a log: what policies would have earned, estimated on held-out decisions.
+"""The page of a log: the answer by estimates, and what policies would have earned on held-out decisions.
 
 rho is in score units per USD.
 """
 
 import json
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ from cabs_core.base.utility import middle_rho
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.report import stages
+from cabs_core.report.answer_page import AnswerPage
+from cabs_core.report.ask_again import ASK_AGAIN, prompts_to_ask, write_prompts
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
@@ -26,6 +29,7 @@ from cabs_core.report.names import label, says, style
 from cabs_core.report.plots.charts import intervals
 from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.page import render_page
+from cabs_core.report.pool_answer import PoolAnswer
 from cabs_core.report.tables import (
     PageTable,
     TableCell,
@@ -51,14 +55,15 @@ def build_logged_report(
     rho: float | None = None,
     bundle: str = "",
     outcomes: str | Path,
+    answered: Callable[[], PoolAnswer],
     older_data: str = "",
 ) -> ReportResult:
-    """Write `index.html`, `verdict.json`, its tables and its plot.
+    """Write `index.html`, `verdict.json`, its tables, its plot and, if the log leaves it open, `ASK_AGAIN`.
 
     Args:
         policy, rho, bundle: of the pool's router, if it has one: chosen without these decisions.
-        outcomes: folder of the completed log.
-        older_data: since when and why the estimates are not of the data at hand: then there is no verdict.
+        outcomes: folder of the completed log. answered: makes the answer, with that to the pool's goal.
+        older_data: since when and why the estimates are not of the data at hand: then there is no answer.
 
     Raises:
         ResultError: there are no estimates of this pool.
@@ -73,7 +78,11 @@ def build_logged_report(
     estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
+    first = None if older_data else AnswerPage(answered(), pool)
     tables: dict[str, PageTable | None] = {
+        "ladder": first and first.ladder,
+        "by_task": first and first.tasks,
+        "more": first and first.more,
         "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),
@@ -82,8 +91,16 @@ def build_logged_report(
     }
     figure = _differences(shown, rho) if len(shown) else None
     lead, why, figures = _lead(estimates.get(policy, {}), policy or None, rho)
-    if older_data:
-        lead, why, figures = "No verdict on older data", older_data, {}
+    router = f"{lead}. {why}"
+    answer: dict[str, Any] = {"answer": None, "goal": None}
+    again = None
+    if first is None:
+        lead, why, figures = "No answer on older data", older_data, {}
+    else:
+        lead, why = first.headline, first.why
+        goal = first.found.goal
+        answer = {"answer": first.found.to_dict(), "goal": None if goal is None else asdict(goal)}
+        again = prompts_to_ask(first.found)
     banners = _banners(mart, table)
     page = render_page(
         "logged.html.j2",
@@ -92,13 +109,16 @@ def build_logged_report(
         title=title,
         description=description,
         links=[("All pools", "../index.html")],
+        first=first,
+        goal=None if first is None else first.found.goal,
         lead=lead,
         why=why,
+        again="" if again is None else again.text,
+        router="" if first is None else router,
         banners=banners,
         tables=tables,
         figures={"differences": figure},
         glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
-        export_command="" if older_data else f"cabs export --pool {pool} --out router",
         provenance=[
             ("Log", Path(table.report["origin"]).name),
             ("Outcomes (hash)", table.content_hash()),
@@ -108,15 +128,23 @@ def build_logged_report(
         ],
     )
     write_tables(folder, tables)
+    if again is not None and first is not None:
+        write_prompts(again, first.found, folder)
     path = write_text(folder / "index.html", page)
     summary = {"verdict": lead, "why": why, **figures, "decisions": int(mart["decisions"].iloc[0])}
-    content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary}
+    content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary, **answer}
+    content |= {"ask_again": None if again is None else {"file": ASK_AGAIN, "prompts": again.by_task}}
     content |= {"older_data": older_data or None, "warnings": banners}
+    said = [lead, why, *([again.text] if again is not None else []), *banners]
+    if first is not None and first.newest:
+        summary["newest"] = first.newest
+    if first is not None and first.found.goal is not None:
+        summary["goal"] = first.found.goal.text
     write_text(folder / VERDICT, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
     images = {"differences": figure.png} if figure else {}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
-    return ReportResult(path, summary, "\n\n".join([f"**{lead}**", why, *banners]), images)
+    return ReportResult(path, summary, "\n\n".join([f"**{said[0]}**", *said[1:]]), images)
 
 
 def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple[str, str, dict[str, Any]]:

@@ -300,19 +300,16 @@ def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
 def logged_decisions(
     pool_file: PoolFile, inputs: Mapping[str, Path], log: LogFile | None = None
 ) -> LoggedData:
-    """The scored decisions that a pool's policies are evaluated on.
+    """The scored decisions that the policies of a pool with a table are evaluated on.
 
     Args:
         inputs: folders of the inputs of the stage `off_policy`.
-        log: another log than the pool's own, which is the test part of its source (kind `logs`)
-            or the log of its router (`router.log`, else the deployed one's).
+        log: another log than that of the pool's router (`router.log`, else the deployed one's).
 
     Raises:
         DataError: there is no log, or it does not fit the pool.
     """
     pool = pool_file.pool
-    if log is None and pool.logged:
-        return held_out(inputs, adaptive=pool.source.adaptive)[0]
     written = pool_file.log_file if log is None else log
     place, bundle = pool_file.log_path if log is None else log.path, inputs["router"] / BUNDLE
     if not bundle.is_dir():

@@ -39,7 +39,7 @@ FULL = (
 LOGGED = """\
 name: tiny
 source: {kind: logs, path: calls.csv}
-split: {fractions: [0.5, 0.1, 0.4]}
+split: {folds: 1, fractions: [0.5, 0.1, 0.4]}
 encoder: {name: tfidf-svd}
 oracle: {kind: ridge}
 features: {kind: pca, dim: 8}
@@ -97,7 +97,14 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
     assert "so nothing is replayed" in page and "48 of 2,400 decisions have no score" in page
     verdict = json.loads((folder / "verdict.json").read_text(encoding="utf-8"))
     assert verdict["logged"] and (verdict["policy"], verdict["rho"]) == ("ridge", 500.0)
-    assert "what was played" in verdict["verdict"] and "95 % intervals" in verdict["why"]
+    answer = verdict["answer"]
+    assert answer["today"] == "log"
+    assert [rung["rung"] for rung in answer["rungs"]] == ["keep", "switch", "rules", "router"]
+    assert set(answer["rungs"][0]) == {
+        *("rung", "use", "quality", "difference", "low", "high", "usd_per_1000", "saving_per_month", "word")
+    }
+    router = next(rung for rung in answer["details"]["rungs"] if rung["rung"] == "router")
+    assert router["prompts"] == verdict["decisions"]
     assert verdict["cost"] > 0 and 0 < verdict["score"] < 1
     money = pd.read_csv(folder / "tables" / "money.csv")
     assert set(money.columns) >= {"Policy", "Quality", "USD per 1,000 requests", "Cost"} and len(money) > 3

@@ -152,7 +152,7 @@ def evaluate(
     from cabs_core.base.catalog.policies import check_policy_name
     from cabs_core.pipeline.artifacts import make_artifact
     from cabs_core.pipeline.stages.off_policy import ESTIMATES
-    from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions
+    from cabs_core.router.policies_on_log import evaluate_folds, evaluate_pool, logged_decisions
 
     try:
         chosen = tuple(float(word) for word in (rhos or "").replace(" ", "").split(",") if word)
@@ -166,9 +166,12 @@ def evaluate(
     how = _log_file(log, written, columns, score_range)
     if how or names or chosen:
         inputs = chain.require(target)
-        data = logged_decisions(chain.pool_file, inputs, how)
-        click.echo("".join(f"{line}\n" for line in data.receipt if not as_json), nl=False)
-        rows = evaluate_pool(chain.pool, inputs, data, policies=names, rhos=chosen)
+        if chain.pool.logged and how is None:
+            rows, _ = evaluate_folds(chain.pool, inputs, policies=names, rhos=chosen)
+        else:
+            data = logged_decisions(chain.pool_file, inputs, how)
+            click.echo("".join(f"{line}\n" for line in data.receipt if not as_json), nl=False)
+            rows = evaluate_pool(chain.pool, inputs, data, policies=names, rhos=chosen)
     else:
         made = make_artifact(chain, target)
         rows = pq.read_table(made.folder / ESTIMATES).to_pylist()

@@ -1,0 +1,102 @@
+"""Prompts of a log to have answered again by every model, if the log alone cannot tell."""
+
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from scipy import special
+
+from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import counted, round_up
+from cabs_core.base.units import money
+from cabs_core.evaluation.answer import LoggedTable, Word
+from cabs_core.report.pool_answer import PoolAnswer
+
+#: file beside the page with a prompt a line
+ASK_AGAIN = "ask_again.jsonl"
+#: chance with which an option that is exactly as good as today's is told from one beyond the tolerance
+_CHANCE = 0.8
+#: share of the variance of a score that answers of two models to a prompt have in common
+_COMMON = 0.5
+
+
+@dataclass(frozen=True)
+class AskAgain:
+    """Prompts that, answered by every model, tell what the log cannot.
+
+    Attributes:
+        rows: `[m]` places of the prompts in the log. by_task: {task: number of prompts}.
+        usd: what the answers of all models cost, by the log's mean cost of each.
+    """
+
+    rows: np.ndarray
+    by_task: dict[str, int]
+    usd: float
+
+    @property
+    def text(self) -> str:
+        """How many prompts of which tasks, where they are listed, and how they are asked."""
+        tasks = ""
+        if len(self.by_task) > 1:
+            listed = ", ".join(f"{task} {number:,}" for task, number in self.by_task.items())
+            tasks = f" ({listed})"
+        return (
+            f"To know, have {counted(len(self.rows), 'prompt')} of the log{tasks} answered again by every "
+            f"model, which costs about {money(self.usd)} by the log's mean costs. {ASK_AGAIN} beside this "
+            "page lists them; a pool file with source: {kind: collect, path: "
+            f"{ASK_AGAIN}}} and a section collect asks them (docs/no-scores.md)."
+        )
+
+
+def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
+    """Choose the prompts to have answered again; None if the answer of the log leaves nothing open.
+
+    Nothing is left open if an option is recommended instead of today's choices, or if no option has the words
+    "cannot tell". Prompts are drawn at random, one of each cluster, from every task as many as its share of
+    the log asks for, but at least as many as a task needs for a row of its own.
+    """
+    table = found.scored
+    assert isinstance(table, LoggedTable)
+    answer = found.answer
+    open_rungs = [rung for rung in answer.rungs if rung.word == Word.UNKNOWN]
+    if not open_rungs or answer.recommended not in (None, "keep"):
+        return None
+    first_of_cluster = np.unique(table.clusters, return_index=True)[1]
+    rng = np.random.default_rng(found.options.seed)
+    drawn = rng.permutation(first_of_cluster)
+    wanted = min(_prompts_needed(found, table), len(drawn))
+    tasks = table.tasks.astype(str)
+    chosen = []
+    by_task = {}
+    names, counts = np.unique(tasks[drawn], return_counts=True)
+    for name, count in zip(names.tolist(), counts.tolist(), strict=True):
+        share = math.ceil(wanted * count / len(drawn))
+        number = min(max(share, found.options.smallest_task), count)
+        chosen.append(drawn[tasks[drawn] == name][:number])
+        by_task[name] = number
+    rows = np.sort(np.concatenate(chosen))
+    data = table.data
+    paid = [float(data.costs[data.actions == k].mean()) for k in np.unique(data.actions)]
+    return AskAgain(rows, by_task, len(rows) * sum(paid))
+
+
+def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
+    """Number of prompts that settle a switch to an equally good model with a chance of `_CHANCE`."""
+    options = found.options
+    tail = options.level / 2 / max(len(table.models) - 1, 1)
+    reach = -float(special.ndtri(tail)) + float(special.ndtri(_CHANCE))
+    # the variance of a difference between two answers to one prompt
+    variance = 2.0 * (1.0 - _COMMON) * float(table.data.scores.var())
+    return round_up(max(math.ceil(variance * (reach / options.tolerance) ** 2), options.smallest_task))
+
+
+def write_prompts(chosen: AskAgain, found: PoolAnswer, folder: Path) -> Path:
+    """Write the prompts with their tasks to `ASK_AGAIN` in a folder, a JSON object a line."""
+    outcomes = found.outcomes
+    lines = [
+        json.dumps({"prompt": outcomes.prompts[row], "task": str(outcomes.tasks[row])}, ensure_ascii=False)
+        for row in chosen.rows.tolist()
+    ]
+    return write_text(folder / ASK_AGAIN, "\n".join(lines) + "\n")
