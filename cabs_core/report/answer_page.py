@@ -9,11 +9,14 @@ import numpy as np
 from cabs_core.base.errors import counted
 from cabs_core.base.units import money, percentage
 from cabs_core.evaluation.answer import LoggedTable, Rung, TaskRow, Word, losses
+from cabs_core.evaluation.answer.ladder import LOG
 from cabs_core.evaluation.answer.more_data import more_data
 from cabs_core.report.names import label
 from cabs_core.report.pool_answer import TASK, PoolAnswer
 from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, table_of, words
 
+#: what is used today if it is the choices that a log holds, in words
+LOG_IN_WORDS = "the log's choices"
 _NAMES = {"keep": "Keep", "switch": "Switch", "rules": "Rules", "router": "Router"}
 #: tasks with a table row of excerpts, excerpts of a task, and characters of one
 _MOST_TASKS = 12
@@ -58,7 +61,7 @@ class AnswerPage:
                 f"No model is in use (today: none). Every option is compared with {today}, the single model "
                 "that is best on all rows."
             )
-        if today == "log":
+        if today == LOG:
             return "The log's choices answer today. What may be used instead, and what does it save?"
         guess = ""
         if self.found.today_is_guessed:
@@ -69,6 +72,12 @@ class AnswerPage:
         return (
             f"{today} answers today. What may be used instead, for which prompts, what does it save?{guess}"
         )
+
+    @property
+    def _today(self) -> str:
+        """What is used today, in words."""
+        today = self.found.answer.today
+        return LOG_IN_WORDS if today == LOG else today
 
     @property
     def shown(self) -> Rung | None:
@@ -177,7 +186,7 @@ class AnswerPage:
         folds = f"Rules and router are judged on prompts that they were not made from ({self._folds})."
         return table_of(
             "ladder",
-            f"Every option beside {self.found.answer.today}",
+            f"Every option beside {self._today}",
             rows,
             columns,
             f"As good: less than {tolerance:g} points worse for sure (tolerance in the pool file). {folds} "
@@ -208,7 +217,7 @@ class AnswerPage:
         }
         return table_of(
             "by_task",
-            f"{_NAMES[rung]} by task, beside {self.found.answer.today}",
+            f"{_NAMES[rung]} by task, beside {self._today}",
             rows,
             columns,
             f"Tasks with fewer than {self.found.options.smallest_task} prompts stand together as other.",
@@ -265,16 +274,17 @@ class AnswerPage:
 def recommendation(found: PoolAnswer) -> str:
     """Say in one line what is recommended."""
     answer = found.answer
+    today = LOG_IN_WORDS if answer.today == LOG else answer.today
     rung = None if answer.recommended is None else answer.rung(answer.recommended)
     if rung is None:
-        return f"Cannot tell: no option is sure to be as good as {answer.today}"
+        return f"Cannot tell: no option is sure to be as good as {today}"
     if rung.rung == "keep":
-        return f"Keep {rung.use}"
+        return f"Keep {today}"
     if rung.rung == "rules":
-        return _rules_headline(rung.use, answer.today)
+        return _rules_headline(rung.use, today)
     if rung.rung == "router":
-        return f"Use the router {label(rung.use)} instead of {answer.today}"
-    return f"Use {rung.use} instead of {answer.today}"
+        return f"Use the router {label(rung.use)} instead of {today}"
+    return f"Use {rung.use} instead of {today}"
 
 
 def _rules_headline(rule: dict[str, str], today: str) -> str:
