@@ -119,9 +119,11 @@ def _outgoing(call: Call) -> Outgoing:
     fields = upstream.body(came, call.model, request.chat.limit_field)
     if fields["model"] == value_of(came.get("model")):
         fields["model"] = came["model"]
-    if "metadata" in fields and TEXT_FIELD.encode() in request.content:
-        given = {"metadata": value_of(fields.pop("metadata"))}
-        fields |= without_given_text(given)
+    if "metadata" in fields and (TEXT_FIELD.encode() in request.content or b"\\u" in request.content):
+        metadata = value_of(fields["metadata"])
+        if isinstance(metadata, dict) and TEXT_FIELD in metadata:
+            del fields["metadata"]
+            fields |= without_given_text({"metadata": metadata})
     is_stream = bool(value_of(fields.get("stream")))
     hides_usage = False
     if is_stream and upstream.stream_usage and request.dialect in ("chat", "completions"):
@@ -311,18 +313,18 @@ async def _stream(
     ready: list[bytes],
 ) -> AsyncIterator[bytes]:
     """Yield the upstream's events as they come; the end is logged even if either side breaks off."""
-    removed = call.shared.secrets.removed
+    secrets = call.shared.secrets.in_stream()
     status = "broken"
     reason = "the client went away"
     is_ours = False
     try:
         for event in ready:
-            for piece in pieces_of(removed(event)):
+            for piece in pieces_of(secrets.removed(event)):
                 yield piece
         async for chunk in source:
-            for piece in pieces_of(removed(b"".join(await _feed(call, events, chunk)))):
+            for piece in pieces_of(secrets.removed(b"".join(await _feed(call, events, chunk)))):
                 yield piece
-        for piece in pieces_of(removed(events.end())):
+        for piece in pieces_of(secrets.removed(events.end()) + secrets.rest()):
             yield piece
         status = "answered"
         reason = ""

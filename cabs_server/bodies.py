@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -18,7 +18,9 @@ from cabs_server import limits
 from cabs_server.callers import Refused
 from cabs_server.limits import RequestSlots
 
-_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_NOT_SIGNS = bytes(set(range(256)) - set(b"[]{},"))
+#: bytes of JSON that are looked through at a time, so that checking a body takes little memory
+_PIECE = 256 << 10
 _BOM = b"\xef\xbb\xbf"
 
 
@@ -85,7 +87,7 @@ def parse_body(content: bytes) -> dict[str, Any]:
     Raises:
         Refused: the body is no JSON object, or has too many values.
     """
-    check_values(content)
+    check_values(content, most_objects=limits.OBJECTS, most_values=limits.VALUES)
     try:
         body = _decoded(content)
     except (ValueError, RecursionError):
@@ -102,32 +104,60 @@ def _decoded(content: bytes) -> Any:
         return _LENIENT.decode(content.decode("utf-8", "surrogatepass"))
 
 
-def check_values(content: bytes) -> None:
-    """Refuse JSON with more objects and lists than its size warrants, or with values too deep in each other.
+def check_values(content: bytes, *, most_objects: int | None = None, most_values: int | None = None) -> None:
+    """Refuse JSON with more values than its size warrants, or with values too deep in each other.
+
+    Args:
+        most_objects: objects and lists that it may have, however large it is; None: by its size alone.
+        most_values: values of every kind; None: any number.
 
     Raises:
         Refused: 400.
     """
-    opened = content.count(b"[") + content.count(b"{")
     most = limits.FEWEST_VALUES + len(content) // limits.BYTES_A_VALUE
-    if opened <= most and opened <= limits.DEPTH:
+    if most_objects is not None:
+        most = min(most, most_objects)
+    if most_values is None:
+        most_values = len(content)
+    # texts hold brackets and commas too, so these are the most that there can be
+    opened = content.count(b"[") + content.count(b"{")
+    if opened <= min(most, limits.DEPTH) and opened + content.count(b",") <= most_values:
         return
-    outside = _outside_texts(content)
-    brackets = outside.translate(None, _NOT_BRACKETS)
-    if brackets.count(b"[") + brackets.count(b"{") > most:
-        raise Refused(400, f"the request has more than {most:,} objects and lists in {len(content):,} bytes")
+    objects = 0
+    values = 0
     depth = 0
-    for bracket in brackets:
-        depth += 1 if bracket in b"[{" else -1
-        if depth > limits.DEPTH:
-            raise Refused(400, f"the request has values that lie more than {limits.DEPTH} deep in each other")
+    for outside in _outside_texts(content):
+        signs = outside.translate(None, _NOT_SIGNS)
+        brackets = signs.replace(b",", b"")
+        objects += brackets.count(b"[") + brackets.count(b"{")
+        values += len(signs) - len(brackets)
+        if objects > most:
+            raise Refused(
+                400, f"the request has more than {most:,} objects and lists in {len(content):,} bytes"
+            )
+        if objects + values > most_values:
+            raise Refused(400, f"the request has more than {most_values:,} values")
+        for bracket in brackets:
+            depth += 1 if bracket in b"[{" else -1
+            if depth > limits.DEPTH:
+                text = f"the request has values that lie more than {limits.DEPTH} deep in each other"
+                raise Refused(400, text)
 
 
-def _outside_texts(content: bytes) -> bytes:
-    """Return the bytes of JSON that stand outside its texts."""
-    if b"\\" in content:
-        content = content.replace(b"\\\\", b"").replace(b'\\"', b"")
-    return b"".join(content.split(b'"')[::2])
+def _outside_texts(content: bytes) -> Iterator[bytes]:
+    """Yield the bytes of JSON that stand outside its texts, piece by piece."""
+    is_inside = False
+    rest = b""
+    for begin in range(0, len(content), _PIECE):
+        piece = rest + content[begin : begin + _PIECE]
+        backslashes = len(piece) - len(piece.rstrip(b"\\"))
+        rest = piece[len(piece) - backslashes % 2 :]  # a backslash belongs to the character behind it
+        piece = piece[: len(piece) - len(rest)]
+        if b"\\" in piece:
+            piece = piece.replace(b"\\\\", b"").replace(b'\\"', b"")
+        parts = piece.split(b'"')
+        yield b"".join(parts[is_inside::2])
+        is_inside ^= len(parts) % 2 == 0
 
 
 def top_fields(content: bytes) -> dict[str, Any]:

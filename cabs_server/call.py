@@ -249,7 +249,8 @@ class Call:
         reason = shared.secrets.removed_text(reason)
         seconds = time.perf_counter() - self.begin
         facts: dict[str, Any] = {"status": status, "latency": seconds, "reason": reason[:200] or None}
-        facts["response_id"] = response_id if isinstance(response_id, str) else None
+        response_id = shared.secrets.removed_text(response_id) if isinstance(response_id, str) else None
+        facts["response_id"] = response_id
         try:
             bill = self.upstream.bill(usage, partial(self._estimate, written) if billed else None)
             facts |= {"cost": bill.cost, "tokens_in": bill.tokens_in, "tokens_out": bill.tokens_out}

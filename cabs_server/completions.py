@@ -4,6 +4,7 @@ import asyncio
 import re
 import time
 from collections.abc import AsyncIterator, Coroutine
+from functools import partial
 from typing import Any, NamedTuple
 
 from starlette.requests import Request
@@ -22,6 +23,8 @@ from cabs_server.guard import Endpoint
 from cabs_server.refusals import RequestKind
 from cabs_server.unpacking import pieces_of
 
+#: seconds after which a request that is not answered begins to end when its client goes away
+_LOOK = 0.1
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
 
@@ -63,37 +66,47 @@ async def embeddings(request: Request) -> Response:
 
 
 async def while_connected(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
-    """Return the answer of work, which ends when the client goes away.
+    """Return the answer of work, which is cancelled when the client goes away.
+
+    Most answers come before anybody has to look whether the client is still there (`_LOOK`).
 
     Raises:
         Refused: the client went away.
     """
-    answering = asyncio.create_task(work)
-    leaving = asyncio.create_task(_disconnected(request))
+    loop = asyncio.get_running_loop()
+    looking: list[asyncio.Task[None]] = []
     try:
-        await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
-        if answering.done():
-            return answering.result()
-        raise Refused(499, "the client went away")
-    finally:
-        leaving.cancel()
-        if not answering.done():
-            answering.cancel()
-            await asyncio.wait({answering})
+        async with asyncio.timeout(None) as connected:
+            look = partial(_end_when_gone, request, connected)
+            timer = loop.call_later(_LOOK, lambda: looking.append(loop.create_task(look())))
+            try:
+                return await work
+            finally:
+                timer.cancel()
+                for task in looking:
+                    task.cancel()
+    except TimeoutError:
+        if not connected.expired():
+            raise
+        raise Refused(499, "the client went away") from None
 
 
-async def _disconnected(request: Request) -> None:
-    """Return when the client has gone away."""
+async def _end_when_gone(request: Request, connected: asyncio.Timeout) -> None:
+    """Have a timeout end when the client has gone away."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
+    connected.reschedule(asyncio.get_running_loop().time())
 
 
 class ReadRequest(NamedTuple):
     """What the body of a request says.
 
     Attributes:
-        model: the value of its field `model`. kind: see `Refusals`. is_background: see `_read_for_router`.
+        headers: of the request, names in lower case. model: the value of its field `model`.
+        kind: see `Refusals`. is_background: see `_read_for_router`.
     """
+
+    headers: dict[str, str]
 
     chat: ChatRequest
     model: Any
@@ -156,8 +169,8 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
             body, headers, dialect, route_by=options.route_by, caller=caller, rules=options.text_rules
         )
         kind = RequestKind.of(caller, body)
-        is_background = dialect == "responses" and body.get("background") is True
-        return ReadRequest(chat, body.get("model"), kind, is_background)
+        is_background = dialect == "responses" and bool(body.get("background"))
+        return ReadRequest(headers, chat, body.get("model"), kind, is_background)
 
     return await run_if_large(state.forwarder, caller, content, read)
 
@@ -193,7 +206,7 @@ def client_request(
         content=content,
         digest=hash(content),
         dialect=dialect,
-        headers=headers_of(request),
+        headers=read.headers,
         call_id=here.id,
         caller=here.caller.name,
         rho=terms.rho if rho is None else float(rho),

@@ -15,7 +15,7 @@ from functools import partial
 
 import aiohttp
 
-from cabs_core.base.errors import CabsError, HeldElsewhere, PolicyError
+from cabs_core.base.errors import CabsError, HeldElsewhere, LogError, PolicyError, RouterError
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, error_body
 from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parsed
 from cabs_core.data.endpoints.request import ChatRequest
@@ -95,6 +95,9 @@ class Forwarder(Connections):
         cap = self.cap
         if cap is None:
             return states
+        if request.chat.unsound_limit is not None:
+            text = "expected a number from 0 on, for the day's budget is reserved by it"
+            raise Refused(400, f"{request.chat.unsound_limit}: {text}")
         begin = time.monotonic()
         while True:
             states = self._within_cap(states)
@@ -270,7 +273,11 @@ class Forwarder(Connections):
             # log, disk, database, encoder: the request is answered
             if (error := future.exception()) is not None:
                 reason = "policy" if isinstance(error, PolicyError) else type(error).__name__
-                self.own_breaker.failed(reason)
+                is_mistake = isinstance(error, RouterError) and not isinstance(error, LogError)
+                if is_mistake:  # of the request, so the requests of others are still routed
+                    self.own_breaker.released()
+                else:
+                    self.own_breaker.failed(reason)
                 logger.error("no decision: %s: %s", type(error).__name__, error)
                 self._unrouted(reason)
                 return None

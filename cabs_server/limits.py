@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass
+from queue import SimpleQueue
 from typing import Any, ParamSpec, TypeVar
 
 from cabs_server.callers import LOCAL, Refused
@@ -29,6 +30,10 @@ BODY_SECONDS = 60.0
 FEWEST_VALUES = 1_000
 #: bytes of a body for each further object or list
 BYTES_A_VALUE = 16
+#: objects and lists, and values of every kind, that a request may have, however large it is: a short value of
+#: 4 bytes takes up to 80 in memory
+OBJECTS = 100_000
+VALUES = 500_000
 #: how deep values may lie in each other
 DEPTH = 200
 #: bytes of a body or answer beyond which a thread reads it
@@ -135,7 +140,9 @@ class FairWorker:
 
     def __init__(self, name: str):
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        #: one True for each piece of work, and a False at the end
+        self._tickets: SimpleQueue[bool] = SimpleQueue()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
@@ -143,11 +150,11 @@ class FairWorker:
     def submit(self, key: str, work: Callable[[], T]) -> Future[T]:
         """Have work done. Raises RuntimeError after `close`."""
         future: Future[T] = Future()
-        with self._changed:
+        with self._lock:
             if self._is_closed:
                 raise RuntimeError("the worker has been closed")
             self._waiting.setdefault(key, deque()).append((future, work))
-            self._changed.notify()
+            self._tickets.put(True)
         return future
 
     async def run(self, key: str, work: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
@@ -156,36 +163,35 @@ class FairWorker:
 
     def wait_idle(self) -> None:
         """Wait until all work that was submitted is done."""
-        with self._changed:
+        with self._lock:
             keys = list(self._waiting)
         for future in [self.submit(key, bool) for key in (*keys, "")]:
             future.result()
 
     def close(self) -> None:
         """Finish the work that waits, and end the thread."""
-        with self._changed:
+        with self._lock:
             self._is_closed = True
-            self._changed.notify()
+            self._tickets.put(False)
         self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            with self._changed:
-                while not self._waiting:
-                    if self._is_closed:
-                        return
-                    self._changed.wait()
-                key, queue = self._waiting.popitem(last=False)
-                future, work = queue.popleft()
-                if queue:
-                    self._waiting[key] = queue  # behind the other keys
-            if not future.set_running_or_notify_cancel():
-                continue
-            try:
-                future.set_result(work())
-            except BaseException as error:
-                future.set_exception(error)
-            del future, work, queue
+        while self._tickets.get():
+            self._do_next()
+
+    def _do_next(self) -> None:
+        """Do the first piece of work of the key whose turn it is."""
+        with self._lock:
+            key, queue = self._waiting.popitem(last=False)
+            future, work = queue.popleft()
+            if queue:
+                self._waiting[key] = queue  # behind the other keys
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(work())
+        except BaseException as error:
+            future.set_exception(error)
 
 
 def prepare_process() -> None:

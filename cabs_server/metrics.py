@@ -4,7 +4,9 @@ other figures are this worker's since it started. Counters only rise.
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import fields
 from http import HTTPStatus
+from typing import TypeVar, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -16,7 +18,7 @@ from prometheus_client import (
 )
 
 from cabs_core.data.endpoints.replies import REFUSALS
-from cabs_core.data.endpoints.usage import Bill
+from cabs_core.data.endpoints.usage import Bill, Tokens
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import FAILED
 
@@ -135,8 +137,11 @@ _VALUES = {
         "reason": frozenset(REASONS.values()) | {f"HTTP {status}" for status in _STATUSES}
     },
 }
+#: fields of `Tokens` that count tokens: the values of the label `kind`
+_KINDS = tuple(f.name for f in fields(Tokens) if f.name not in ("usd", "searches", "tier", "currency"))
 #: name without prefix, labels and value of a figure
 Sample = tuple[str, Mapping[str, str], float]
+M = TypeVar("M", Counter, Histogram)
 
 
 def label_of(reason: str) -> str:
@@ -158,6 +163,8 @@ class Counters:
         self._worker = str(os.getpid())
         self._counters: dict[str, Counter] = {}
         self._histograms: dict[str, Histogram] = {}
+        #: {(name, values of its labels): its series}, since prometheus_client looks each one up under a lock
+        self._series: dict[tuple[str, ...], Counter | Histogram] = {}
         for name, labels in _LABELS.items():
             kind, text = HELP[name]
             every = ("worker", *labels)
@@ -173,11 +180,20 @@ class Counters:
         for label, values in _VALUES.get(name, {}).items():
             if labels[label] not in values:
                 labels[label] = OTHER
-        self._counters[name].labels(worker=self._worker, **labels).inc(amount)
+        self._series_of(self._counters, name, labels).inc(amount)
 
     def observe(self, name: str, seconds: float, **labels: str) -> None:
         """Add a duration to a histogram."""
-        self._histograms[name].labels(worker=self._worker, **labels).observe(seconds)
+        self._series_of(self._histograms, name, labels).observe(seconds)
+
+    def _series_of(self, metrics: Mapping[str, M], name: str, labels: Mapping[str, str]) -> M:
+        """Return the series of a counter or histogram with these labels."""
+        key = (name, *labels.values())
+        series = self._series.get(key)
+        if series is None:
+            series = metrics[name].labels(worker=self._worker, **labels)
+            self._series[key] = series
+        return cast(M, series)
 
     def call(
         self, model: str, status: str, reason: str, seconds: float, bill: Bill, fallback_usd: float | None
@@ -202,8 +218,9 @@ class Counters:
         if bill.estimated:
             self.add("estimated_total", model=model)
         if bill.tokens is not None:
-            for kind, count in vars(bill.tokens).items():
-                if count and kind not in ("usd", "searches", "tier", "currency"):
+            for kind in _KINDS:
+                count = getattr(bill.tokens, kind)
+                if count:
                     self.add("tokens_total", count, model=model, kind=kind)
 
 

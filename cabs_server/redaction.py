@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
+from urllib.parse import quote
 
 from cabs_core.base.secret import secret
 from cabs_core.data.endpoints.upstreams import Upstreams
@@ -14,11 +16,11 @@ SHORTEST = 8
 
 
 class Secrets:
-    """The keys that an upstreams file names."""
+    """The keys that an upstreams file names, as they stand and as JSON and URLs write them."""
 
     def __init__(self, keys: Iterable[str] = ()):
-        long_keys = {key for key in keys if len(key) >= SHORTEST}
-        self._texts = sorted(long_keys, key=len, reverse=True)
+        texts = {text for key in keys if len(key) >= SHORTEST for text in _spellings(key)}
+        self._texts = sorted(texts, key=len, reverse=True)
         self._bytes = [text.encode() for text in self._texts]
 
     @classmethod
@@ -40,3 +42,47 @@ class Secrets:
         for key in self._texts:
             text = text.replace(key, REPLACEMENT)
         return text
+
+    def in_stream(self) -> SecretsInStream:
+        """Return a reader of one stream, which also finds a key that comes in two pieces."""
+        return SecretsInStream(self)
+
+    def unfinished(self, content: bytes) -> int:
+        """Return the number of bytes at the end of `content` with which a key may begin."""
+        if content.endswith(b"\n"):  # as events do, and no key holds a line break
+            return 0
+        sizes = [
+            size
+            for key in self._bytes
+            for size in range(1, min(len(key), len(content) + 1))
+            if content.endswith(key[:size])
+        ]
+        return max(sizes, default=0)
+
+
+class SecretsInStream:
+    """Replaces keys in the pieces of one stream. The beginning of a key waits for the next piece."""
+
+    def __init__(self, secrets: Secrets):
+        self._secrets = secrets
+        self._waiting = b""
+
+    def removed(self, piece: bytes) -> bytes:
+        """Return what may leave now, with every key replaced."""
+        content = self._secrets.removed(self._waiting + piece)
+        size = len(content) - self._secrets.unfinished(content)
+        self._waiting = content[size:]
+        return content[:size]
+
+    def rest(self) -> bytes:
+        """Return what waits when the stream has ended."""
+        return self._waiting
+
+
+def _spellings(key: str) -> Iterator[str]:
+    """Yield a key as it stands, and as it stands in JSON and in a URL."""
+    yield key
+    in_json = json.dumps(key)[1:-1]
+    yield in_json
+    yield in_json.replace("/", "\\/")
+    yield quote(key, safe="")

@@ -21,10 +21,15 @@ _MOST = 10_000
 
 
 class RequestKind(NamedTuple):
-    """Kind of a request, as far as a provider's rule may depend on it."""
+    """Kind of a request, as far as a provider's rule may depend on it.
+
+    Attributes:
+        caller: name of the key. fields: hash of the names of the request's fields, since a body may have
+            thousands of them. tools: hash of its tools; empty if it has none.
+    """
 
     caller: str
-    fields: tuple[str, ...]
+    fields: bytes
     tools: str
 
     @classmethod
@@ -34,7 +39,8 @@ class RequestKind(NamedTuple):
         digest = ""
         if tools:
             digest = hashlib.sha256(json.dumps(tools, sort_keys=True, default=str).encode()).hexdigest()[:16]
-        return cls(caller, tuple(sorted(body)), digest)
+        fields = json.dumps(sorted(body)).encode()
+        return cls(caller, hashlib.sha256(fields).digest(), digest)
 
 
 class Refusals:

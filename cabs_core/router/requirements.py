@@ -23,6 +23,7 @@ _ALWAYS = (
     "aiohttp",
     "click",
     "filelock",
+    "google-re2",
     "httptools",
     "msgspec",
     "numba",

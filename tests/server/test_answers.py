@@ -13,7 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from server_support import ASK, FIGURES, MODELS, client, figure, log, settle, wait
 
+from cabs_core.base.errors import RouterError
 from cabs_core.router.router import Router
+from cabs_core.router.sessions import route_conversation
 from cabs_server.breaker import LONGEST, Breaker
 from cabs_server.streams import Events
 
@@ -128,6 +130,20 @@ def test_whatever_fails_on_our_side_the_fallback_answers(place, monkeypatch):
         monkeypatch.setattr(Router, "route_many", fails)
         answer = c.post("/v1/chat/completions", json=ASK)
         assert answer.status_code == 503 and answer.headers["retry-after"] == "1"
+
+
+def test_a_request_that_cannot_be_routed_leaves_those_of_others_routed(place, monkeypatch):
+    def refuses(router, chat, **keywords):
+        if chat.text == "odd":
+            raise RouterError("not this one")
+        return route_conversation(router, chat, **keywords)
+
+    monkeypatch.setattr("cabs_server.forwarding.route_conversation", refuses)
+    with client(place) as c:
+        odd = {"messages": [{"role": "user", "content": "odd"}]}
+        for _ in range(5):
+            assert "x-cabs-decision" not in c.post("/v1/chat/completions", json=odd).headers
+        assert "x-cabs-decision" in c.post("/v1/chat/completions", json=ASK).headers
 
 
 def test_a_policy_that_hangs_does_not_hold_a_request(place, monkeypatch):

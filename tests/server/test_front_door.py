@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import subprocess
 import sys
 import threading
@@ -16,12 +17,13 @@ from typing import Any
 
 import pytest
 import requests
-from server_support import ASK, FIGURES, MODELS, client, log, serving, settle
+from server_support import ASK, FIGURES, JSON, MODELS, client, log, serving, settle
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import MOST_SCORES
 from cabs_server.breaker import Breaker
 from cabs_server.callers import read_keys
+from cabs_server.redaction import Secrets
 from cabs_server.refusals import Refusals, RequestKind
 
 USAGE = {"prompt_tokens": 10, "completion_tokens": 5}
@@ -167,6 +169,14 @@ def test_a_mistake_of_the_caller_comes_back_after_two_calls_and_is_not_remembere
                 assert not c.app.state.forwarder.refusals.remembered()
 
 
+def test_a_kind_of_request_takes_little_memory_however_many_fields_it_has():
+    """10,000 kinds are remembered, and a body may have half a million names."""
+    many = RequestKind.of("key", {f"field {i}": i for i in range(10_000)})
+    few = RequestKind.of("key", {"messages": [], "model": "cabs"})
+    assert len(pickle.dumps(many)) == len(pickle.dumps(few)) and many.fields != few.fields
+    assert RequestKind.of("key", {"model": "other", "messages": [1]}) == few
+
+
 def test_a_value_that_is_refused_once_leaves_the_model_in_the_draw():
     clock = iter(range(10**6))
     refusals = Refusals(clock=lambda: float(next(clock)))
@@ -192,10 +202,11 @@ def test_a_prompt_that_every_model_filters_is_a_400_in_the_dialects_words(place,
             assert {b.state for b in c.app.state.forwarder.breakers.values()} == {"closed"}
 
 
-def test_an_answer_in_the_background_is_refused_in_words(place, write_upstreams):
+@pytest.mark.parametrize("value", [True, 1, "true"])
+def test_an_answer_in_the_background_is_refused_in_words(place, write_upstreams, value):
     write_upstreams({m: {"speaks": ["responses"]} for m in MODELS})
     with client(place) as c:
-        answer = c.post("/v1/responses", json={"input": "two?", "background": True})
+        answer = c.post("/v1/responses", json={"input": "two?", "background": value})
         assert answer.status_code == 400 and "background" in answer.json()["error"]["message"]
 
 
@@ -269,6 +280,34 @@ def test_the_text_that_a_caller_gives_is_not_sent_on(place, write_upstreams):
     assert all("x-cabs-text" not in {name.lower() for name in headers} for _, headers, _ in came)
 
 
+def test_the_text_that_a_caller_gives_is_not_sent_on_however_it_is_written(place, write_upstreams):
+    content = json.dumps({**ASK, "metadata": {"cabs_text": "two?", "user": "u"}})
+    with provider(good) as (url, came):
+        write_upstreams({m: {"url": url} for m in MODELS})
+        with client(place) as c:
+            escaped = content.replace("cabs_text", "cabs\\u005ftext")
+            answer = c.post("/v1/chat/completions", content=escaped, headers=JSON)
+            assert answer.status_code == 200
+    assert came[0][0]["metadata"] == {"user": "u"}
+
+
+def test_a_key_is_found_however_it_is_written_and_cut():
+    secrets = Secrets(["sk/operator+0123456789"])
+    for written in ("sk/operator+0123456789", "sk\\/operator+0123456789", "sk%2Foperator%2B0123456789"):
+        content = f'data: {{"a": "{written}"}} and {written}\n\n'.encode()
+        for cut in range(len(content)):
+            stream = secrets.in_stream()
+            came = stream.removed(content[:cut]) + stream.removed(content[cut:]) + stream.rest()
+            assert came == secrets.removed(content) and b"operator" not in came.replace(b"[key of an", b"")
+
+
+def test_a_stream_without_a_key_is_not_held_back():
+    stream = Secrets(["sk-operator-0123456789"]).in_stream()
+    assert stream.removed(b"data: sk-oper\n\n") == b"data: sk-oper\n\n"
+    assert stream.removed(b"data: sk-oper") == b"data: "
+    assert stream.removed(b"b") == b"sk-operb"
+
+
 def test_a_body_that_is_not_changed_goes_on_byte_for_byte(place, write_upstreams):
     content = b'{ "model":"claude-v1",  "messages": [{"role": "user", "content": "a\\u00e9"}], "top_p": 1.0 }'
     with provider(good) as (url, came):
@@ -298,11 +337,42 @@ def test_one_limit_of_output_is_sent_and_the_cap_reserves_by_it(place, write_ups
 
 @pytest.mark.parametrize(
     "limits",
+    [{"max_tokens": "100000"}, {"max_tokens": -1}, {"n": "100"}, {"n_predict": [1]}, {"max_tokens": True}],
+)
+def test_with_a_cap_a_limit_that_is_no_number_is_refused(place, write_upstreams, limits):
+    """Some providers read such a limit, and the budget could not be reserved by it."""
+    with provider(good) as (url, came):
+        write_upstreams({m: {"url": url, "price": {"input": 1.0, "output": 30.0}} for m in MODELS})
+        with client(place, budget_cap_per_day=1.0) as c:
+            answer = c.post("/v1/chat/completions", json={**ASK, **limits})
+            assert answer.status_code == 400 and next(iter(limits)) in answer.json()["error"]["message"]
+            assert came == []
+        with client(place) as c:
+            assert c.post("/v1/chat/completions", json={**ASK, **limits}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Max_Tokens", "maxTokens", "n_predict", "max_new_tokens", "maxOutputTokens"]
+)
+def test_one_limit_of_output_is_sent_whatever_providers_call_it(place, write_upstreams, name):
+    with provider(good) as (url, came):
+        write_upstreams({m: {"url": url} for m in MODELS})
+        with client(place) as c:
+            c.post("/v1/chat/completions", json={**ASK, "max_tokens": 1, name: 100_000})
+            c.post("/v1/chat/completions", json={**ASK, name: 7})
+    assert came[0][0]["max_tokens"] == 1 and name not in came[0][0]
+    assert came[1][0][name] == 7
+
+
+@pytest.mark.parametrize(
+    "limits",
     [
         {"max_completion_tokens": 1, "max_tokens": 100_000},
         {"max_completion_tokens": 100_000, "max_tokens": 1},
         {"max_completion_tokens": 0, "max_tokens": 100_000},
         {"max_output_tokens": 1, "max_tokens": 100_000},
+        {"max_tokens": 1, "n_predict": 100_000},
+        {"max_tokens": 1, "MAX_TOKENS": 100_000},
     ],
 )
 def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write_upstreams, limits):

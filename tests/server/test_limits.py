@@ -47,11 +47,12 @@ def counted(value, depth=1) -> tuple[int, int]:
     return 1 + sum(n for n, _ in below), 1 + max((d for _, d in below), default=0)
 
 
-@given(values, st.integers(0, 30), st.integers(1, 6))
-def test_values_are_counted_outside_of_texts(value, most, depth):
+@given(values, st.integers(0, 30), st.integers(1, 6), st.integers(1, 9))
+def test_values_are_counted_outside_of_texts(value, most, depth, piece):
     content = json.dumps(value, ensure_ascii=False).encode()
     count, deep = counted(value)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "_PIECE", piece)
         patch.setattr(limits, "FEWEST_VALUES", most)
         patch.setattr(limits, "BYTES_A_VALUE", 10**9)
         patch.setattr(limits, "DEPTH", depth)
@@ -61,6 +62,26 @@ def test_values_are_counted_outside_of_texts(value, most, depth):
             assert refused.value.status == 400
         else:
             bodies.check_values(content)
+
+
+@pytest.mark.parametrize("value", ["257", '"ab"', "1.5", '{"a": 1}', "[]", '"k%d": 1'])
+def test_a_body_of_short_values_takes_little_memory(value):
+    """Before a limit held for every size, 20 MiB of numbers became 230 MB, and of short texts 320."""
+    count = (4 << 20) // len(value)
+    items = ", ".join(value % i if "%" in value else value for i in range(count)).encode()
+    content = b'{"a": {%b}}' % items if "%" in value else b'{"a": [%b]}' % items
+    tracemalloc.start()
+    try:
+        with pytest.raises(Refused):
+            bodies.parse_body(content)
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_body_may_have_as_many_values_as_the_longest_prompts_have_tokens():
+    tokens = list(range(300_000))
+    assert bodies.parse_body(json.dumps({"input": [tokens]}).encode()) == {"input": [tokens]}
 
 
 @given(st.dictionaries(texts, values), st.booleans())

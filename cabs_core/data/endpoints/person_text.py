@@ -47,11 +47,12 @@ class TextRules:
 
     Attributes:
         blocks: names of the blocks that harnesses write.
-        pattern: regular expression of the person's text within a template. Its group `text`, else its first
-            group, else the whole match is the text. None if there is no template.
+        pattern: regular expression of the person's text within a template, in the syntax of RE2, where `.`
+            also matches line breaks. Its group `text`, else its first group, else the whole match is the
+            text. None if there is no template.
 
     Raises:
-        RouterError: a block's name that no tag can have, or a pattern that is no regular expression.
+        RouterError: a block's name that no tag can have, or a pattern that RE2 does not read.
     """
 
     blocks: tuple[str, ...] = HARNESS_BLOCKS
@@ -64,12 +65,7 @@ class TextRules:
                     f"harness block {name!r:.80}: expected the name of a tag, such as system-reminder"
                 )
         if self.pattern is not None:
-            try:
-                re.compile(self.pattern)
-            except (re.error, RecursionError) as error:
-                raise RouterError(
-                    f"text pattern {self.pattern!r:.80}: not a regular expression: {error}"
-                ) from None
+            _template(self.pattern)
 
     def person_text(self, message: str) -> str:
         """Return what a person wrote of one message, or an empty text.
@@ -79,11 +75,13 @@ class TextRules:
         text = without_blocks(message, self.blocks)
         if self.pattern is None:
             return text
-        found = re.search(self.pattern, text[:_SEARCHED], re.DOTALL)
+        template = _template(self.pattern)
+        found = template.search(text[:_SEARCHED].encode("utf-8", "replace"))
         if found is None:
             return text
-        group: int | str = 1 if found.re.groups else 0
-        return found["text" if "text" in found.re.groupindex else group] or ""
+        group: int | str = 1 if template.groups else 0
+        person_bytes = found["text" if "text" in template.groupindex else group] or b""
+        return str(person_bytes, "utf-8")
 
     def choose_text(self, messages: Sequence[str], route_by: str) -> str | None:
         """Return the text to route by, or None if no message holds the text of a person.
@@ -96,8 +94,42 @@ class TextRules:
         if not spoken:
             return None
         if route_by == "conversation":
-            return "\n".join(text[-LONGEST:] for text in spoken)[-LONGEST:]
-        return spoken[0 if route_by == "first_user" else -1][:LONGEST]
+            return "\n".join(_cut(text, from_end=True) for text in spoken)[-LONGEST:]
+        return _cut(spoken[0 if route_by == "first_user" else -1])
+
+
+def _cut(text: str, *, from_end: bool = False) -> str:
+    """Return as much of a text with words as is read to route by it, from its first words or to its last."""
+    part = text[-LONGEST:] if from_end else text[:LONGEST]
+    if has_words(part):
+        return part
+    return text.rstrip()[-LONGEST:] if from_end else text.lstrip()[:LONGEST]
+
+
+@lru_cache(maxsize=64)
+def _template(pattern: str) -> Any:
+    """Return the compiled pattern of a template.
+
+    RE2 searches in time proportional to the text, whatever the pattern and the text are. Python's `re` may
+    take for ever where repetitions lie in each other, and the text is a stranger's.
+
+    Raises:
+        RouterError: RE2 does not read the pattern.
+    """
+    import re2  # noqa: PLC0415  (few routers have a template)
+
+    options = re2.Options()
+    options.dot_nl = True
+    options.log_errors = False
+    try:
+        return re2.compile(pattern, options)
+    except (re2.error, UnicodeEncodeError) as error:
+        reason = error.args[0] if isinstance(error, re2.error) else str(error)
+        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise RouterError(
+            f"text pattern {pattern!r:.80}: {words}; expected a regular expression of RE2, which has neither "
+            "look-around nor references to groups"
+        ) from None
 
 
 def without_blocks(text: str, blocks: Sequence[str] = HARNESS_BLOCKS) -> str:
@@ -175,14 +207,14 @@ def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | Non
     """
     sent = headers.get(TEXT_HEADER)
     if isinstance(sent, str) and sent.strip():
-        return _decoded(sent)[:LONGEST]
+        return _cut(_decoded(sent))
     about = body.get("metadata")
     text = about.get(TEXT_FIELD) if isinstance(about, Mapping) else None
     if text is None:
         return None
     if not isinstance(text, str):
         raise RouterError(f"metadata.{TEXT_FIELD} {text!r:.60}: expected text")
-    return text[:LONGEST] if has_words(text) else None
+    return _cut(text) if has_words(text) else None
 
 
 def _decoded(header: str) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
 from cabs_core.data.pool_files.sections import MOST_USD, Price
-from cabs_core.data.pool_files.strict import Strict
 
 #: names that providers give their ordinary tier or speed
 ORDINARY = frozenset(
@@ -53,7 +52,7 @@ class TokenPrice(Price):
         )
 
 
-class Rates(Strict):
+class Rates(NamedTuple):
     """USD per one million tokens of every kind; nothing is left open."""
 
     input: float

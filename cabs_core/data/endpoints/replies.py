@@ -180,8 +180,8 @@ _FILTERED = re.compile(
 )
 #: asked too fast, told in the words of a prompt that is too long
 _BUSY = re.compile(r"throttl|wait before trying again", re.I)
-#: texts with a space in quotes: an error may repeat the caller's words, which may be those of another error
-_QUOTED = re.compile(r"""(?<!\w)(["'])(?:(?!\1)[^\\]|\\.){0,2000}?\s(?:(?!\1)[^\\]|\\.){0,2000}?\1(?!\w)""")
+#: texts in quotes
+_QUOTED = re.compile(r"""(?<!\w)(["'])((?:(?!\1)[^\\]|\\.){0,4000})\1(?!\w)""", re.DOTALL)
 #: what a 404 may be about that is no model and no address
 _LOST_STATE = re.compile(
     r"previous_response|"
@@ -302,8 +302,14 @@ def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
 
 
 def _words(data: Any) -> str:
-    """Return the message of an error, without texts that it repeats of the request."""
-    return _QUOTED.sub("", error_of(data)[1][:4000])
+    """Return the message of an error, without texts that it repeats of the request.
+
+    The caller's words may be those of another error. A quoted text with a space in it is taken for such
+    words.
+    """
+    return _QUOTED.sub(
+        lambda quoted: "" if re.search(r"\s", quoted[2]) else quoted[0], error_of(data)[1][:4000]
+    )
 
 
 def _by_words(words: str) -> Meaning | None:

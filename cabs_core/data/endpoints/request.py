@@ -72,8 +72,17 @@ FIELDS = (
     "prompt_cache_key",
 )
 _INSTRUCTIONS = ("system", "instructions")
-#: fields that bound the tokens of an answer; if a request has several, the first sound one is sent
-OUTPUT_FIELDS = (*OUTPUT_LIMITS, "max_output_tokens")
+#: fields that bound the tokens of an answer, by OpenAI, Anthropic, llama.cpp, TGI, Ollama, Bedrock. If a
+#: request has several, the first sound one is sent
+OUTPUT_FIELDS = (
+    *OUTPUT_LIMITS,
+    "max_output_tokens",
+    "n_predict",
+    "max_new_tokens",
+    "max_tokens_to_sample",
+    "num_predict",
+    "max_gen_len",
+)
 #: fields that say how an answer is written, or hold `format`, which does: of chat, responses and messages
 _FORMS = ("response_format", "text", "output_format", "output_config")
 #: names of roles -> user, assistant, tool or system
@@ -138,7 +147,9 @@ class ChatRequest:
         held: names of the fields that hold state of a provider, in order of the body.
         tokens: of the whole request; earlier: of what stood in the request before.
         most_output: most tokens that the model may write in an answer. None if the request does not say.
-        limit_field: the field that says so, one of `OUTPUT_FIELDS`.
+        limit_field: the field that says so (`output_fields_of`).
+        unsound_limit: a field that is sent, would bound what a call costs, and holds no sound number; else
+            None.
         answers: how many it is to write.
         searches: most web searches that a provider is taken to make for an answer. It is 1 if the request
             names none, since some models search for every request.
@@ -157,6 +168,7 @@ class ChatRequest:
     earlier: float = 0.0
     most_output: float | None = None
     limit_field: str | None = None
+    unsound_limit: str | None = None
     answers: float = 1.0
     searches: float = 1.0
 
@@ -209,7 +221,11 @@ class ChatRequest:
             derived = session_key(_digest(opening), caller)
         previous = body.get("previous_response_id")
         given = given_text(headers, body)
-        limit_field = next((name for name in OUTPUT_FIELDS if count(body.get(name)) is not None), None)
+        limits = [name for name in output_fields_of(body) if body[name] is not None]
+        limit_field = next((name for name in limits if count(body[name]) is not None), None)
+        counts = [name for name in ("n", "best_of") if body.get(name) is not None]
+        doubtful = [*counts, *limits] if limit_field is None else counts
+        unsound_limit = next((name for name in doubtful if count(body[name]) is None), None)
         return cls(
             text=rules.choose_text(user_texts, route_by) if given is None else given,
             dialect=dialect,
@@ -224,9 +240,27 @@ class ChatRequest:
             earlier=earlier if "user" in roles else 0.0,
             most_output=None if limit_field is None else count(body[limit_field]),
             limit_field=limit_field,
+            unsound_limit=unsound_limit,
             answers=_answers(body, dialect),
             searches=_most_searches(body),
         )
+
+
+def output_fields_of(body: Mapping[str, Any]) -> list[str]:
+    """Return the fields of a body that bound the tokens of an answer, in the order of `OUTPUT_FIELDS`.
+
+    Names count as equal if they differ in upper case or underscores alone: some providers read `Max_Tokens`
+    or `maxTokens` as `max_tokens`.
+    """
+    found = [name for name in body if _folded(name) in _OUTPUT_ORDER]
+    return sorted(found, key=lambda name: (_OUTPUT_ORDER[_folded(name)], name not in OUTPUT_FIELDS))
+
+
+def _folded(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
+_OUTPUT_ORDER = {_folded(name): order for order, name in enumerate(OUTPUT_FIELDS)}
 
 
 class _Parts:

@@ -22,7 +22,14 @@ from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
 from cabs_core.data.endpoints.prices import CallPrice
-from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, OUTPUT_FIELDS, ChatRequest, Medium
+from cabs_core.data.endpoints.request import (
+    MEDIUMS,
+    MESSAGES,
+    OUTPUT_FIELDS,
+    ChatRequest,
+    Medium,
+    output_fields_of,
+)
 from cabs_core.data.endpoints.usage import Bill, Tokens, count, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.strict import Strict
@@ -171,14 +178,14 @@ class Upstream(Strict):
         """Return a request as this model takes it: fields are renamed and dropped, and `params` are set.
 
         Args:
-            name: the router's name of the model. limit_field: the one field of `OUTPUT_FIELDS` that is sent,
-                for the budget is reserved by it; None sends all of them.
+            name: the router's name of the model. limit_field: the one field of `output_fields_of` that is
+                sent, for the budget is reserved by it; None sends all of them.
         """
         left_out = set(self.drop)
         if not self.params.keys().isdisjoint(OUTPUT_FIELDS):
-            left_out |= set(OUTPUT_FIELDS)
+            left_out.update(output_fields_of(body))
         elif limit_field is not None:
-            left_out |= set(OUTPUT_FIELDS) - {limit_field}
+            left_out.update(name for name in output_fields_of(body) if name != limit_field)
         sent = {
             self.rename.get(field, field): value for field, value in body.items() if field not in left_out
         }

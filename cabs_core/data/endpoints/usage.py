@@ -364,8 +364,12 @@ def _is_search(item: Any) -> bool:
 
 def _searches(usage: Mapping[str, Any]) -> float:
     """Return the number of web searches that a usage block names."""
-    blocks = [usage, *(_part(usage, (name,)) for name in _TOOL_BLOCKS)]
-    return next((number for block in blocks if (number := _first(_counts(block), _SEARCHES))), 0.0)
+    blocks = [usage, *(_part(usage, (name,)) for name in _TOOL_BLOCKS if name in usage)]
+    for block in blocks:
+        number = _first(_counts(block), _SEARCHES)
+        if number:
+            return number
+    return 0.0
 
 
 def _tier(usage: Mapping[str, Any]) -> str:
@@ -396,7 +400,9 @@ def _sound(
     usage: Mapping[str, Any], into: Mapping[str, float], out: Mapping[str, float]
 ) -> tuple[float, float]:
     """Return tokens of sound in, without those from the cache, and out."""
-    heard = _first(into, _AUDIO) or sum(_of_modality(usage, (name,)) for name in _PROMPT_LISTS)
+    heard = _first(into, _AUDIO) or sum(
+        _of_modality(usage, (name,)) for name in _PROMPT_LISTS if name in usage
+    )
     spoken = _first(out, _AUDIO) or _of_modality(usage, _ANSWER_LISTS)
     holders = (_part(usage, _DETAILS[0]), usage)
     within = [_first(_counts(_part(holder, _CACHED_DETAILS)), _AUDIO) or 0.0 for holder in holders]
@@ -407,19 +413,24 @@ def _sound(
 def _of_modality(usage: Mapping[str, Any], names: Iterable[str], modality: str = "AUDIO") -> float:
     """Return the count of a modality in Gemini's list [{modality: AUDIO, tokenCount: 900}]."""
     items = [item for item in _list(usage, names) if str(item.get("modality")).upper().endswith(modality)]
+    if not items:
+        return 0.0
     return sum(_first(_counts(item), ("tokenCount", "token_count", "tokens")) or 0.0 for item in items)
 
 
 def _list(usage: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
     """Return the objects of the first of these fields that holds a list."""
-    found: list[Any] = next((usage[name] for name in names if isinstance(usage.get(name), list)), [])
-    return [item for item in found[:_MOST_STEPS] if isinstance(item, Mapping)]
+    for name in names:
+        if isinstance(usage.get(name), list):
+            return [item for item in usage[name][:_MOST_STEPS] if isinstance(item, Mapping)]
+    return []
 
 
 def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """What was counted beside the rest: Anthropic's summaries of a long conversation."""
     steps = usage.get("iterations")
-    steps = steps if isinstance(steps, list) else []
+    if not isinstance(steps, list):
+        return []
     parts = (s for s in steps[:_MOST_STEPS] if isinstance(s, Mapping) and s.get("type") == "compaction")
     return [{**part, "iterations": None} for part in parts]
 
@@ -461,6 +472,8 @@ def _own_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
     currency = _currency(usage)
     for name in _COSTS:
         value = usage.get(name)
+        if value is None:
+            continue
         here = currency
         if isinstance(value, Mapping):
             here = _currency(value) or currency
@@ -534,17 +547,23 @@ def _part(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
 
 def _counts(part: Mapping[str, Any]) -> dict[str, float]:
     """Return the fields that are sound counts, also those that gateways write as text."""
-    numbers = {name: count(_number(value)) for name, value in part.items()}
-    return {name: number for name, number in numbers.items() if number is not None}
+    counts = {}
+    for name, value in part.items():
+        number = count(_number(value) if isinstance(value, str) else value)
+        if number is not None:
+            counts[name] = number
+    return counts
 
 
-def _number(value: Any) -> Any:
-    """Return the number that a text of digits holds; any other value as it is."""
-    return float(value) if isinstance(value, str) and _DIGITS.fullmatch(value.strip()) else value
+def _number(text: str) -> float | None:
+    """Return the number that a text of digits holds, or None if the text is no such number."""
+    return float(text) if _DIGITS.fullmatch(text.strip()) else None
 
 
 def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
     """The first of these counts that there is."""
+    if not counts:
+        return None
     for name in names:
         if name in counts:
             return counts[name]
@@ -552,5 +571,7 @@ def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
 
 
 def count(value: Any) -> float | None:
-    """A number of tokens, or None: it is none."""
+    """Return a value that is a sound number of tokens as a float, otherwise None."""
+    if value is None:
+        return None
     return float(value) if count_in(value, MOST_TOKENS) else None

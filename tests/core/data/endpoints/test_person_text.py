@@ -52,9 +52,34 @@ def test_words_of_a_person_about_blocks_stay(message):
 
 
 def test_many_tags_take_time_in_proportion_to_the_text():
-    begin = time.perf_counter()
+    begin = time.thread_time()
     without_blocks("<system-reminder>\n" * 50_000 + "</system-reminder>\n```\n" * 50_000)
-    assert time.perf_counter() - begin < 2.0
+    assert time.thread_time() - begin < 2.0
+
+
+@pytest.mark.parametrize("route_by", ["last_user", "first_user", "conversation"])
+def test_more_space_than_is_read_hides_no_text(route_by):
+    space = " " * 20_000
+    body = {"messages": [{"role": "user", "content": f"{space}two?{space}"}]}
+    assert ChatRequest.read(body, {}, "chat", route_by=route_by).text.strip() == "two?"
+    given = {**body, "metadata": {"cabs_text": f"{space}three?"}}
+    assert ChatRequest.read(given, {}, "chat", route_by=route_by).text == "three?"
+
+
+def test_a_pattern_with_repetitions_in_each_other_answers_at_once():
+    """Python's own patterns would take for ever over this text, which a stranger may send."""
+    rules = TextRules(pattern=r"Question: (?P<text>(a+)+)$")
+    begin = time.thread_time()
+    assert rules.person_text("Question: " + "a" * 100_000) == "a" * 100_000
+    text = "Question: " + "a" * 100_000 + "b"
+    assert rules.person_text(text) == text
+    assert time.thread_time() - begin < 1.0
+
+
+@pytest.mark.parametrize("pattern", ["(", "(?=a)", r"(a)\1", "\ud800"])
+def test_a_pattern_that_cannot_be_searched_in_linear_time_is_refused(pattern):
+    with pytest.raises(RouterError, match="RE2"):
+        TextRules(pattern=pattern)
 
 
 def test_the_newest_turn_with_words_of_a_person_counts():

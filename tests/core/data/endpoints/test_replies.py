@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
 
 from cabs_core.data.endpoints.dialects import answer_of, text_of_answer
-from cabs_core.data.endpoints.replies import judge, meaning, retry_after
+from cabs_core.data.endpoints.replies import Meaning, judge, meaning, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
 
@@ -95,3 +96,17 @@ def test_how_an_answer_ended(word, state):
         assert word in broke_off and words is None
     else:
         assert broke_off is None and words.state == state
+
+
+def test_an_error_with_a_quote_that_never_ends_is_read_at_once():
+    words = '"' + "a b" * 1300
+    begin = time.thread_time()
+    for _ in range(5):
+        judge(400, {}, {"error": {"message": words}})
+    assert time.thread_time() - begin < 0.4
+
+
+def test_words_of_the_caller_in_quotes_are_not_the_provider_s():
+    quoted = {"error": {"message": "bad value 'my prompt is too long' in 'messages'"}}
+    assert judge(400, {}, quoted).meaning is Meaning.MODEL_REFUSES_FIELD
+    assert judge(400, {}, {"error": {"message": "prompt is too long: 'x'"}}).meaning is Meaning.TOO_LONG
