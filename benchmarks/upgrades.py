@@ -34,9 +34,8 @@ from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem as study_problem
 from cabs_core.algorithms.policies.hier_loop import Data, Parts, decide, learn
 from cabs_core.algorithms.policies.hier_mix import HierMix
-from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.play import Lane, LoopPolicy, round_loop
 from cabs_core.algorithms.policies.registry import policy_class
-from cabs_core.algorithms.policies.rounds import round_loop
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.jit import kernel
@@ -146,6 +145,7 @@ def play(stream: Stream, policy: str, options: Mapping[str, Any], floor: bool) -
         options=dict(options),
     )
     lane = Lane.empty(order, None, experts=player.experts)
+    assert isinstance(player, LoopPolicy)
     player.run(arrays, lane, 0, len(order))
     last = lane.actions[-(len(order) // 10) :]
     return bool((last == arm).mean() > 0.5), float(problem.scores[order, lane.actions].mean())

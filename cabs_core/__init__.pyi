@@ -1,11 +1,11 @@
 """The public names and where each of them is; `__init__.py` reads them here."""
 
 from cabs_core.algorithms.oracles.from_arrays import problems_from_arrays as problems_from_arrays
-from cabs_core.algorithms.policies.base import Policy as Policy
+from cabs_core.algorithms.policies.policy import Policy as Policy
 from cabs_core.algorithms.policies.registry import build_policy as build_policy
 from cabs_core.algorithms.policies.registry import load_policy as load_policy
-from cabs_core.algorithms.policies.requests import Decision as Decision
-from cabs_core.algorithms.policies.requests import Request as Request
+from cabs_core.algorithms.policies.request import Decision as Decision
+from cabs_core.algorithms.policies.request import Request as Request
 from cabs_core.algorithms.policies.safe import SafePolicy as SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem as ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem as synthetic_problem

@@ -19,8 +19,8 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.peers import PEERS, Round, numpy_peer
 from cabs_core.algorithms.graph.affinity import edge_probabilities
-from cabs_core.algorithms.policies.lanes import Lane, Stream
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
+from cabs_core.algorithms.policies.play import Lane, LoopPolicy, Stream
 from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.algorithms.solver.reference import CvxpyParametric
@@ -73,7 +73,9 @@ class Ours:
         if self.at + rounds > len(self.lane.order):
             self.at = 0
         begin = time.process_time()
-        self.policy.algorithm.run(self.stream, self.lane, self.at, self.at + rounds)
+        algorithm = self.policy.algorithm
+        assert isinstance(algorithm, LoopPolicy)
+        algorithm.run(self.stream, self.lane, self.at, self.at + rounds)
         self.at += rounds
         return (time.process_time() - begin) / rounds
 

@@ -13,6 +13,10 @@ from numpy.typing import ArrayLike
 
 Sticky = Literal["session", "tools", "off"]
 
+#: largest absolute value of a feature, prediction or delta that an algorithm takes. Features are scaled to
+#: about 1; beyond this limit, squares in the ridge models' matrices exhaust float64's precision
+LARGEST_INPUT = 1e6
+
 
 def middle_rho(rhos: Iterable[float]) -> float:
     """The middle one of one or more cost sensitivities, the lower of two: what is timed, deployed and shown

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.encoders import encoder_record

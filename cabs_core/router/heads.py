@@ -16,7 +16,7 @@ import numpy as np
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.oracles.propagation import deltas_from_surrogates
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.requests import Reads, Request
+from cabs_core.algorithms.policies.request import Reads, Request
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.tokens import text_tokens

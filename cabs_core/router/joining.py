@@ -30,8 +30,7 @@ from filelock import FileLock
 
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies.checks import MOST_MARGIN
-from cabs_core.algorithms.policies.machinery import PolicyMachinery
+from cabs_core.algorithms.policies.state import MOST_MARGIN
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import margin
 from cabs_core.data.endpoints.upstreams import STARTS, Upstream
@@ -155,7 +154,7 @@ def add_model(
         entry: dict[str, Any] = {"name": name, **_means(router, trained, prior, scored), "free": free}
         policy = router.learner.policy
         algorithm = policy.algorithm
-        if scored is not None and type(algorithm).grow_from is not PolicyMachinery.grow_from:
+        if scored is not None and algorithm.takes_scored_arms:
             policy.add_arm(name, vectors, scored.scores)
         else:
             near = like or router.arms[int(np.argmax(trained.weights @ prior.weights))]

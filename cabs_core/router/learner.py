@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.algorithms.policies.request import Decision
 from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.utility import clipped_utility

@@ -20,7 +20,7 @@ import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.algorithms.policies.request import Decision, Request
 from cabs_core.base.errors import RouterError
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.streams import stream_key

@@ -44,12 +44,12 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, field_validator
 
 from cabs_core.algorithms.graph.affinity import GRAPHS
-from cabs_core.algorithms.policies.base import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.algorithms.policies.linear import kernel_arrays
 from cabs_core.algorithms.policies.linear.bandits import OPTIONS as BANDITS
 from cabs_core.algorithms.policies.linear.bandits import LinearBandit, bandit_expert
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions, expert
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
+from cabs_core.algorithms.policies.policy import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.base.errors import PolicyError
 
 

@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import PolicyOptions
-from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.neighbours import PointPolicy
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.predictors.base import held_out_part
 from cabs_core.algorithms.predictors.propensities import propensity_model
 from cabs_core.algorithms.predictors.simple import RidgePredictor
@@ -99,9 +99,9 @@ class DecisionPolicy(PointPolicy):
         values: np.ndarray = points @ self.weights.T + self.constants
         return values
 
-    def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
+    def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
         """Weights and constants, or none where there was no train split."""
-        return ({"weights": checks.state("trained", "width"), "constants": checks.state("trained")},)
+        return ({"weights": states.learnt("trained", "width"), "constants": states.learnt("trained")},)
 
 
 class EquiRouter(DecisionPolicy):

@@ -9,9 +9,9 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies.base import PolicyOptions
-from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.neighbours import NearestPolicy
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.base.compiled.jit import kernel
 
 #: 10^(gap / 400) = exp(gap _ELO)

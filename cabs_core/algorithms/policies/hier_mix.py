@@ -29,8 +29,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from pydantic import Field, model_validator
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import DEFAULT_HORIZON, PolicyOptions
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.hier_loop import (
     Constants,
     Data,
@@ -52,9 +51,9 @@ from cabs_core.algorithms.policies.hier_model import (
     power_prior,
     scaling_of,
 )
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
-from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
+from cabs_core.algorithms.policies.policy import DEFAULT_HORIZON, PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Reads, Request
 
 LEAST_DISPERSION = 0.02
 #: what is learnt beside the models
@@ -326,7 +325,7 @@ class HierMix(CompiledPolicy):
         x, base = self.need(request, "context", self.dim), self._base(request)
         costs = self.costs_of(request)
         z = (x - self.scaling[0]) * self.scaling[1]
-        checks.array(self.name, "Request.context, scaled as the train split,", z, checks.Field((self.dim,)))
+        states.array(self.name, "Request.context, scaled as the train split,", z, states.Field((self.dim,)))
         row, trace = self._row(z, base, costs), self.new_trace()
         arm, probability = decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
         memory = {"z": z, "base": base.copy(), "ease": row.ease, "costs": costs.copy(), "weights": trace[2:]}
@@ -340,7 +339,7 @@ class HierMix(CompiledPolicy):
         ease = eases(base, self.anchored.level) if ease is None else ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
-    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
         memory, k = outcome.memory, len(self.arms)
         # of the row, the kernel reads the played arm alone: one added since plays no part
         places = np.arange(k) if outcome.places is None else outcome.places
@@ -353,9 +352,8 @@ class HierMix(CompiledPolicy):
         if arm in self.arms:
             self.played[self.arms.index(arm)] += 1
 
-    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        if lane.meta_weights is not None:
-            lane.meta_weights[t] = decision.memory["weights"]
+    def trace(self, decision: Decision) -> np.ndarray:
+        return np.array([np.nan, 0.0, *decision.memory["weights"]])
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
         """Settings, at the policy's rho or another (score units per USD), posteriors and work space."""
@@ -376,7 +374,7 @@ class HierMix(CompiledPolicy):
             arrays |= {f"{prefix}_{name}": value for name, value in model._asdict().items()}
         return arrays, {}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         for name in _ARRAYS:
             setattr(self, name, np.array(arrays[name]))
         self.changes = Changes(*(np.array(arrays[f"c_{name}"]) for name in Changes._fields))
@@ -384,17 +382,17 @@ class HierMix(CompiledPolicy):
         self.residual = Residual(*(np.array(arrays[f"r_{name}"]) for name in Residual._fields))
         self.resized()
 
-    def layout(self) -> dict[str, checks.Field]:
+    def layout(self) -> dict[str, states.Field]:
         """Variances are positive: they are divided by."""
-        m, k, d, s, low = len(self.models), len(self.arms), self.dim, checks.state, checks.POSITIVE
-        rounds, kinds = checks.MOST_ROUNDS, len(OFFSETS) - 1
+        m, k, d, s, low = len(self.models), len(self.arms), self.dim, states.learnt, states.POSITIVE
+        rounds, kinds = states.MOST_ROUNDS, len(OFFSETS) - 1
         return {
             "scaling": s(2, d),
             "log_weights": s(self.experts),
-            "played": s(k, low=0, high=rounds, dtype=checks.I8),
+            "played": s(k, low=0, high=rounds, dtype=states.I8),
             "paid": s(3, k, low=0.0),
             "alarm": s(1, low=0.0),
-            "joined": s(k, low=0, high=1, dtype=checks.I8),
+            "joined": s(k, low=0, high=1, dtype=states.I8),
             "c_chance": s(k, STEPS.size, low=0.0, high=1.0),
             "c_shift": s(k, low=-1.0, high=1.0),
             "c_purse": s(1, low=0.0),
@@ -409,21 +407,21 @@ class HierMix(CompiledPolicy):
             "r_cov_arm": s(m, k, d + 1, d + 1),
             "r_mean_arm": s(m, k, d + 1),
             "r_prior": s(m, d + 1, low=low),
-            "r_kind": s(m, low=0, high=kinds, dtype=checks.I8),
+            "r_kind": s(m, low=0, high=kinds, dtype=states.I8),
             "r_ridge": s(k, d + 1),
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         for name in ("a_cov", "r_cov", "r_cov_arm"):
-            checks.check_variances(where, name, arrays[name])
+            states.check_variances(where, name, arrays[name])
 
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+    def memory_layout(self, arms: int) -> dict[str, states.Field]:
         return {
-            "z": checks.Field((self.dim,)),
-            "base": checks.Field((arms,)),
-            "ease": checks.Field((1,)),
-            "costs": checks.Field((arms,), 0.0),
-            "weights": checks.probabilities(self.experts),
+            "z": states.Field((self.dim,)),
+            "base": states.Field((arms,)),
+            "ease": states.Field((1,)),
+            "costs": states.Field((arms,), 0.0),
+            "weights": states.probabilities(self.experts),
         }
 
     def resized(self) -> None:
@@ -444,7 +442,7 @@ class HierMix(CompiledPolicy):
             average=np.zeros((2, k)),
         )
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         """The new arm's own level is free; its other deviations start at their priors, and it uses at once
         what the arms share."""
         arrays, _ = self.state()
@@ -462,10 +460,10 @@ class HierMix(CompiledPolicy):
         for name, axis in _ARM_AXIS.items():
             end = arrays[name].shape[axis]
             arrays[name] = np.insert(arrays[name], end, starts.get(name, 0.0), axis)
-        self.set_state(arrays, {})
+        self.restore(arrays, {})
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         arrays, _ = self.state()
         for name, axis in _ARM_AXIS.items():
             arrays[name] = np.delete(arrays[name], index, axis)
-        self.set_state(arrays, {})
+        self.restore(arrays, {})

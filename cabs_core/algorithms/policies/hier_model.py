@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.algorithms.policies.lanes import Offline
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.regression.ridge import dot, product, quadratic
 from cabs_core.base.compiled.jit import kernel
 

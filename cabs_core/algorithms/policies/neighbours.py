@@ -18,10 +18,10 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import PolicyOptions
-from cabs_core.algorithms.policies.lanes import Offline, Stream
-from cabs_core.algorithms.policies.requests import Reads, Request
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import Stream
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Offline, Reads, Request
 from cabs_core.algorithms.policies.static import StaticPolicy
 from cabs_core.algorithms.predictors.clusters import (
     cluster_means,
@@ -107,21 +107,21 @@ class PointPolicy(StaticPolicy):
         arrays = {name: getattr(self, name) for name in self._ARRAYS if getattr(self, name) is not None}
         return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
-    def optional_layouts(self) -> tuple[dict[str, checks.Field], ...]:
+    def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
         """All arrays, or none where there was no train split.
 
         The first array has a row for every train prompt or cluster.
         """
         shapes = {"ratings": ("trained",), self._ARRAYS[0]: ("rows", "width")}
-        return ({name: checks.state(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)
+        return ({name: states.learnt(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError where the arrays have no row."""
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        super().set_state(arrays, values)
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        super().restore(arrays, values)
         self.on_embeddings = bool(values["on_embeddings"])
         for name in self._ARRAYS:
             setattr(self, name, arrays.get(name))

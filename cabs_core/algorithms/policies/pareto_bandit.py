@@ -22,11 +22,10 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import PolicyOptions
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.requests import Choice, Decision, Reads, Request
-from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Reads, Request
 from cabs_core.algorithms.regression.ridge import diluted_precision, dot, observe, quadratic
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
@@ -268,7 +267,7 @@ class ParetoBandit(CompiledPolicy):
         pmf[arm] = 1.0
         return Choice(arm, 1.0, pmf, rho, {"context": x})
 
-    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
         row = ParetoData(
             outcome.memory["context"][None], self._no_scores, np.full_like(self._no_scores, outcome.score)
         )
@@ -277,16 +276,16 @@ class ParetoBandit(CompiledPolicy):
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
 
-    def layout(self) -> dict[str, checks.Field]:
+    def layout(self) -> dict[str, states.Field]:
         """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
-        k, d, s = len(self.arms), self.dim, checks.state
-        counts = s(k, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8)
+        k, d, s = len(self.arms), self.dim, states.learnt
+        counts = s(k, low=0, high=states.MOST_ROUNDS, dtype=states.I8)
         return {
             "inverse": s(k, d, d),
             "precision": s(k, d, d),
             "moment": s(k, d),
             "theta": s(k, d),
-            "floor": s(k, low=checks.POSITIVE),
+            "floor": s(k, low=states.POSITIVE),
             "updated": counts,
             "played": counts,
             "clock": counts._replace(shape=(1,)),
@@ -295,18 +294,18 @@ class ParetoBandit(CompiledPolicy):
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
         """PolicyError for negative variances and for arms that were played after the last round."""
-        checks.check_variances(where, "inverse", arrays["inverse"])
+        states.check_variances(where, "inverse", arrays["inverse"])
         if max(arrays["updated"].max(), arrays["played"].max()) > arrays["clock"][0]:
             raise PolicyError(f"{where}: updated and played must not exceed clock")
 
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
-        return {"context": checks.Field((self.dim,))}
+    def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        return {"context": states.Field((self.dim,))}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         self.model = ParetoModel(*(np.array(arrays[name]) for name in ParetoModel._fields))
         self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
         d, penalty = self.dim, self.settings.penalty
         now = self.clock[0]
@@ -334,6 +333,6 @@ class ParetoBandit(CompiledPolicy):
         model.moment[-1] = model.precision[-1] @ model.theta[-1]
         self.price[-1] = self.price[arm]
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         self.model = ParetoModel(*(np.delete(a, index, axis=0) for a in self.model))
         self.price = np.delete(self.price, index)

@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies.base import Policy
-from cabs_core.algorithms.policies.lanes import Offline, Stream
+from cabs_core.algorithms.policies.play import Stream
+from cabs_core.algorithms.policies.policy import Policy
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.policies.safe import SafePolicy
-from cabs_core.algorithms.policies.saving import load, read_header
+from cabs_core.algorithms.policies.state import load, read_header
 from cabs_core.base.catalog.policies import policy_record, random_key
 from cabs_core.base.errors import PolicyError, ProvenanceError
 from cabs_core.base.streams import stream_keys

@@ -1,14 +1,14 @@
-"""What a router and a replay hold: a policy, with what comes from outside checked.
+"""The policy that a router and a replay hold: an algorithm, with everything from outside checked.
 
-* Every call comes alone: a lock, so that one object may be used from several threads.
-* Nothing unchecked reaches compiled code: requests, decisions, outcomes and arm names pass `checks` first,
-  and a refusal changes nothing.
+* Calls come one at a time: a lock lets one object be used from several threads.
+* Nothing unchecked reaches compiled code. Requests, decisions, outcomes and names of arms are checked first
+  (`request`, `state`), and a refusal changes nothing.
 * A decision has a name, (instance, round), and belongs to a router. It is learnt once: feedback that is
-  delivered again teaches nothing, also after a restart (`ledger`).
+  delivered again teaches nothing, also after a restart (`state.Ledger`).
 * Arms come and go while decisions for them wait for their rewards.
-* What was learnt is saved as a whole and read back checked (`saving`).
+* Everything learnt is saved as a whole and checked when it is read (`state.save`, `state.load`).
 
-`Policy` (`base`) is the algorithm inside: it chooses and learns, and relies on all of this.
+`Policy` (module `policy`) is the algorithm inside. It chooses and learns, and relies on all of this.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.algorithms.policies import checks, saving
-from cabs_core.algorithms.policies.base import Policy
-from cabs_core.algorithms.policies.lane_checks import check_lane
-from cabs_core.algorithms.policies.lanes import Lane, Stream
-from cabs_core.algorithms.policies.ledger import Ledger
-from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.algorithms.policies import state
+from cabs_core.algorithms.policies.policy import Policy
+from cabs_core.algorithms.policies.request import (
+    Decision,
+    Outcome,
+    Request,
+    check_decision,
+    checked_outcome,
+)
 from cabs_core.base.errors import PolicyError
-from cabs_core.base.threads import over_threads
 
 if TYPE_CHECKING:
-    from cabs_core.algorithms.policies.saving import Saved
+    from cabs_core.algorithms.policies.state import Saved
 
 #: suffix of `SafePolicy.instance` in a forked process, whose decisions must differ in name from its parent's
 _process = ""
@@ -54,13 +54,13 @@ class SafePolicy:
     """A policy as its callers see it, made by `build_policy` and `load_policy`; see the module.
 
     Args:
-        algorithm: the policy inside; saved: what it was read from.
+        algorithm: the policy inside. saved: the saved policy that it was read from, or None for a new one.
 
     Attributes:
-        algorithm: the policy inside; name: its name, with the preset.
-        router: random id of this router, the same after save and load; its decisions carry it.
-        version: number of arms added or removed; since: {arm: version that added it}.
-        learnt: the decisions that were learnt from (`ledger`).
+        algorithm: the policy inside. name: its name, with the preset.
+        router: random id of this router, which save and load keep. Its decisions carry it.
+        version: how many arms were added or removed. since: {arm: version that added it}.
+        learnt: decisions that were learnt from (`state.Ledger`).
 
     Examples:
         >>> import numpy as np
@@ -75,16 +75,20 @@ class SafePolicy:
     """
 
     def __init__(self, algorithm: Policy, saved: Saved | None = None) -> None:
-        self.algorithm, self.name = algorithm, algorithm.name
+        self.algorithm = algorithm
+        self.name = algorithm.name
         self.version = 0
         self.since: dict[str, int] = {}
-        self.router, self._instance = secrets.token_hex(8), secrets.token_hex(8)
-        self.learnt = Ledger()
+        self.router = secrets.token_hex(8)
+        self._instance = secrets.token_hex(8)
+        self.learnt = state.Ledger()
         self._lock = threading.RLock()
         self._memory_fields: dict[int, dict[str, tuple[Any, ...]]] = {}
         if saved is not None:
             header = saved.header
-            self.version, self.learnt, self.router = header.version, saved.ledger, header.router
+            self.version = header.version
+            self.learnt = saved.ledger
+            self.router = header.router
             self.since = {arm: at for arm, at in header.since.items() if arm in algorithm.arms}
 
     @property
@@ -94,17 +98,17 @@ class SafePolicy:
 
     @property
     def rho(self) -> float:
-        """Cost sensitivity that it was built for."""
+        """Cost sensitivity that the policy was built for, score units per USD."""
         return self.algorithm.rho
 
     @property
     def round(self) -> int:
-        """Decisions made so far."""
+        """Number of decisions made so far."""
         return self.algorithm.round
 
     @property
     def settings(self) -> Any:
-        """Its options."""
+        """Options of the policy."""
         return self.algorithm.settings
 
     @property
@@ -130,7 +134,7 @@ class SafePolicy:
         with self._lock:
             algorithm = self.algorithm
             arm, probability, pmf, rho, memory, surrogate = algorithm.choose(request)
-            if not 0.0 < probability <= checks.ONE:
+            if not 0.0 < probability <= state.ONE:
                 raise PolicyError(
                     f"{self.name}: its state gives arm {algorithm.arms[arm]} probability {probability}; load "
                     "the last saved state that was sound"
@@ -162,20 +166,22 @@ class SafePolicy:
         all_scores: np.ndarray | None = None,
         all_costs: np.ndarray | None = None,
     ) -> bool:
-        """Learn from the outcome of a decision, once; True if anything was learnt.
-
-        False: this decision was learnt before (feedback delivered a second time changes nothing, even if it
-        differs), its arm has been removed since, or the policy does not learn.
+        """Learn from the outcome of a decision, once.
 
         Args:
             decision: what `decide` returned, at any earlier time, also before a restart.
-            score, cost: realised score in [0, 1] and USD of the played arm.
+            score: of the played arm, in [0, 1]. cost: of the played arm, USD.
             latency_penalty: rho1 times the latency, >= 0, subtracted from the utility.
             deltas: `[K]` of the propagation head for (played arm, score), instead of the request's surrogate.
             all_scores, all_costs: `[K]`, for policies with full feedback only.
 
+        Returns:
+            True if the policy learnt. False if the decision was learnt before (feedback that is delivered
+            again changes nothing, even if it differs), if its arm has been removed since, or if the policy
+            does not learn.
+
         Raises:
-            PolicyError: a decision of another router, or one that was altered; an outcome out of range.
+            PolicyError: the decision is of another router or was altered, or the outcome is out of range.
         """
         with self._lock:
             self._check_made_here(decision)
@@ -184,22 +190,11 @@ class SafePolicy:
             if fields is None:
                 fields = {name: tuple(field) for name, field in self.algorithm.memory_layout(k).items()}
                 self._memory_fields[k] = fields
-            checked = checks.check_decision(self.name, decision, fields)
+            memory = check_decision(self.name, decision, fields)
             places = self._places(decision)
-            arm = decision.arm if places is None else _index(places, decision.arm)
-            outcome = checks.outcome(
-                self.name,
-                k,
-                score,
-                cost,
-                latency_penalty,
-                deltas,
-                all_scores,
-                all_costs,
-                checked,
-                arm,
-                places,
-            )
+            arm = decision.arm if places is None else _index_of(places, decision.arm)
+            given = Outcome(score, cost, latency_penalty, deltas, all_scores, all_costs, memory, arm, places)
+            outcome = checked_outcome(self.name, k, given)
             key = decision.instance, decision.round
             if not self.algorithm.learns or key in self.learnt or arm < 0:
                 return False
@@ -208,38 +203,39 @@ class SafePolicy:
             return True
 
     def _check_made_here(self, decision: Decision) -> None:
+        """Raise PolicyError if this router did not make the decision, or an entry of it is malformed."""
         if not isinstance(decision, Decision):
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
             named = isinstance(decision.router, str) and decision.router
-            maker = f"router {checks.excerpt(decision.router, 40)}" if named else "an unnamed router"
+            maker = f"router {state.excerpt(decision.router, 40)}" if named else "an unnamed router"
             raise PolicyError(
                 f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
                 "feedback to the router that made it"
             )
         if not isinstance(decision.instance, str) or not 16 <= len(decision.instance) <= 32:
             raise PolicyError(
-                f"{self.name}: Decision.instance is {checks.excerpt(repr(decision.instance), 60)}"
+                f"{self.name}: Decision.instance is {state.excerpt(repr(decision.instance), 60)}"
             )
-        checks.whole_number(self.name, "Decision.round", decision.round)
-        checks.whole_number(self.name, "Decision.version", decision.version)
+        state.whole_number(self.name, "Decision.round", decision.round)
+        state.whole_number(self.name, "Decision.version", decision.version)
         if not isinstance(decision.arms, tuple):
             raise PolicyError(
                 f"{self.name}: Decision.arms is a {type(decision.arms).__name__}, expected a tuple"
             )
         if decision.arms is not self.algorithm.arms:
-            checks.names(f"{self.name}: Decision", decision.arms)
+            state.names(f"{self.name}: Decision", decision.arms)
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """The decision as if `arm` had been drawn from `pmf` [K], for exploration outside the policy."""
+        """Return the decision as if `arm` had been drawn from `pmf` [K], for exploration by the router."""
         memory = self.algorithm.redrawn(decision, arm, pmf)
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
     def take_over(self, copy: SafePolicy) -> None:
-        """Know what an idle copy of this policy has learnt; the round becomes the later of the two."""
+        """Take the learnt state of an idle copy of this policy; the round becomes the later of the two."""
         with self._lock:
             later = max(self.round, copy.round)
-            self.algorithm.set_state(*copy.algorithm.state())
+            self.algorithm.restore(*copy.algorithm.state())
             self.algorithm.round = later
 
     def add_arm(
@@ -271,7 +267,7 @@ class SafePolicy:
         """
         with self._lock:
             algorithm = self.algorithm
-            arms = checks.names(self.name, [name])
+            arms = state.names(self.name, [name])
             if name in algorithm.arms:
                 raise PolicyError(f"{self.name}: there is already an arm {name!r}")
             if (embeddings is None) != (scores is None):
@@ -280,11 +276,11 @@ class SafePolicy:
                 )
             if like is not None:
                 self._check_resemblance(name, like, has_scores=scores is not None)
-                margin = checks.number(self.name, "margin", margin, 0.0, checks.MOST_MARGIN)
+                margin = state.number(self.name, "margin", margin, 0.0, state.MOST_MARGIN)
             if embeddings is None or scores is None:
-                algorithm.grow()
+                algorithm.add_arm()
             else:
-                algorithm.grow_from(np.asarray(embeddings), np.asarray(scores))
+                algorithm.add_scored_arm(np.asarray(embeddings), np.asarray(scores))
             if like is not None:
                 algorithm.resemble(algorithm.arms.index(like), margin)
             algorithm.arms += arms
@@ -312,72 +308,43 @@ class SafePolicy:
             algorithm = self.algorithm
             if name not in algorithm.arms or len(algorithm.arms) == 1:
                 raise PolicyError(
-                    f"{self.name}: cannot remove {checks.excerpt(name, 80)!r} from arms {self.arms}"
+                    f"{self.name}: cannot remove {state.excerpt(name, 80)!r} from arms {self.arms}"
                 )
             index = algorithm.arms.index(name)
-            algorithm.shrink(index)
+            algorithm.remove_arm(index)
             algorithm.arms = algorithm.arms[:index] + algorithm.arms[index + 1 :]
             self.version += 1
             self.since.pop(name, None)
             algorithm.resized()
 
     def _places(self, decision: Decision) -> np.ndarray | None:
-        """Index of each of today's arms among the decision's (-1: added since), or None if no arm changed."""
+        """Return the index of each of today's arms among the decision's arms, -1 if the arm was added since.
+
+        Return None if no arm came or went since the decision.
+        """
         arms = self.algorithm.arms
         if decision.version == self.version and decision.arms == arms:
             return None
-        places = {a: i for i, a in enumerate(decision.arms)}
-        return np.array(
-            [places.get(a, -1) if self.since.get(a, 0) <= decision.version else -1 for a in arms],
-            dtype=np.int64,
-        )
+        index_of = {arm: i for i, arm in enumerate(decision.arms)}
+        places = []
+        for arm in arms:
+            was_there = self.since.get(arm, 0) <= decision.version
+            places.append(index_of.get(arm, -1) if was_there else -1)
+        return np.array(places, dtype=np.int64)
 
     def save(self, folder: str | Path) -> Path:
-        """Write policy.json and state.npz, and what files the algorithm adds, into `folder` (replaced as a
-        whole); no pickle.
+        """Write the policy's files into `folder`, which is replaced as a whole, and return its path.
+
+        The files are policy.json, state.npz and what the algorithm adds. There is no pickle among them.
 
         Raises:
-            PolicyError: the state is not sound; what was saved before stays.
+            PolicyError: the state does not fit the algorithm's `layout`. What was saved before stays.
         """
         with self._lock:
-            return saving.save(self, folder)
-
-    def play(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Play rounds start..stop-1 of a lane by `decide` and `update`: the reference of every loop."""
-        algorithm = self.algorithm
-        check_lane(algorithm, stream, lane, start, stop)
-        for t in range(start, stop):
-            row = int(lane.order[t])
-            decision = self.decide(stream.request(row, t))
-            lane.actions[t], lane.propensities[t] = decision.arm, decision.probability
-            algorithm.trace(decision, lane, t)
-            lane.pending[t] = decision
-            for s in lane.due(t):
-                past, played = lane.pending.pop(s), int(lane.order[s])
-                self.update(past, **stream.outcome(played, past.arm, algorithm.full_feedback))
+            return state.save(self, folder)
 
 
-def _index(places: np.ndarray, arm: int) -> int:
-    """Where the arm is today, -1: it has been removed."""
+def _index_of(places: np.ndarray, arm: int) -> int:
+    """Return the index of `arm` in places, -1 if it has been removed."""
     indices = np.flatnonzero(places == arm)
     return int(indices[0]) if len(indices) else -1
-
-
-def play_lanes(
-    policies: Sequence[SafePolicy],
-    stream: Stream,
-    lanes: Sequence[Lane],
-    start: int,
-    stop: int,
-    threads: int = 1,
-) -> None:
-    """Play rounds start..stop-1 of every lane: in the algorithm's loop, or call by call.
-
-    Lanes are played over threads (compiled loops hold no GIL); results do not depend on `threads`.
-    """
-    algorithms = [policy.algorithm for policy in policies]
-    if algorithms[0].own_loop:
-        type(algorithms[0]).run_lanes(algorithms, stream, lanes, start, stop, threads)
-        return
-    jobs = [partial(p.play, stream, lane, start, stop) for p, lane in zip(policies, lanes, strict=True)]
-    over_threads(jobs, threads)

@@ -20,11 +20,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import Policy, PolicyOptions
-from cabs_core.algorithms.policies.lane_checks import check_lane
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.requests import Choice, Reads, Request
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import Lane, LoopPolicy, Stream, check_lane
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Offline, Reads, Request
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import expected_utility
 
@@ -32,11 +31,10 @@ if TYPE_CHECKING:
     from cabs_core.algorithms.predictors.base import ScorePredictor
 
 
-class StaticPolicy(Policy):
+class StaticPolicy(LoopPolicy):
     """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
 
     learns = False
-    own_loop: ClassVar[bool] = True
     #: `[K]` of today's arms: place among the trained arms, -1: it joined since
     columns: np.ndarray
     #: whether a policy that looks at points was built on embeddings, else on contexts
@@ -127,7 +125,7 @@ class StaticPolicy(Policy):
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {}, {"columns": self.columns.tolist()} if self.trained_only else {}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`.
 
         Raises:
@@ -137,7 +135,7 @@ class StaticPolicy(Policy):
             columns = np.array(values["columns"], dtype=np.int64)
             known = columns[columns >= 0]
             if columns.shape != (len(self.arms),) or (columns < -1).any() or (np.diff(known) <= 0).any():
-                raise PolicyError(f"{self.name}: columns {checks.excerpt(values['columns'], 80)} fit no arms")
+                raise PolicyError(f"{self.name}: columns {states.excerpt(values['columns'], 80)} fit no arms")
             self.columns = columns
 
     @property
@@ -145,10 +143,10 @@ class StaticPolicy(Policy):
         """True: an arm that joined is compared by what requests predict, whatever else the method reads."""
         return True
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         self.columns = np.append(self.columns, -1)
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         self.columns = np.delete(self.columns, index)
 
 
@@ -180,11 +178,11 @@ class BestSingle(StaticPolicy):
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return {"means": self.means}, super().state()[1]
 
-    def layout(self) -> dict[str, checks.Field]:
-        return {"means": checks.state("trained", low=0.0, high=1.0)}
+    def layout(self) -> dict[str, states.Field]:
+        return {"means": states.learnt("trained", low=0.0, high=1.0)}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        super().set_state(arrays, values)
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        super().restore(arrays, values)
         self.means = arrays["means"]
         self.of_today(self.means)  # refuses what is of other arms
 
@@ -328,14 +326,14 @@ class Predicted(StaticPolicy):
                     f"Request.{self.point} and Request.prompt_length"
                 )
             length = np.array(
-                [checks.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
+                [states.number(self.name, "Request.prompt_length", request.prompt_length or 0.0, 0.0)]
             )
             point = self.need(request, self.point, self.predictor.width)
             scores = self.of_today(self.predictor.predict(point[None], length)[0])
-            scores = checks.array(self.name, "the predictor's scores", scores, checks.Field((k,)))
+            scores = states.array(self.name, "the predictor's scores", scores, states.Field((k,)))
         if costs is None:
             costs = self.need(request, "predicted_costs", k, 0.0)
-        costs = checks.array(self.name, "expected costs", costs, checks.Field((k,), 0.0))
+        costs = states.array(self.name, "expected costs", costs, states.Field((k,), 0.0))
         return expected_utility(scores, costs, self.rho_of(request), self.share)
 
     def table(self, stream: Stream) -> np.ndarray:
@@ -371,8 +369,8 @@ class Predicted(StaticPolicy):
         """Whether the predictor was fitted on embeddings; the predictor itself has files of its own."""
         return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        super().set_state(arrays, values)
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        super().restore(arrays, values)
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save_parts(self, folder: Path) -> None:

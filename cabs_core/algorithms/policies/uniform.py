@@ -4,9 +4,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
-from cabs_core.algorithms.policies.requests import Choice, Reads, Request
-from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
+from cabs_core.algorithms.policies.request import Choice, Offline, Reads, Request
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 

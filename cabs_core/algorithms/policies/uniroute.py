@@ -20,6 +20,7 @@ class UniRoute(Predicted):
     """Mean scores of the prompt's cluster. Settings are those of the predictor `clusters`."""
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
+    takes_scored_arms: ClassVar[bool] = True
     predictor: ClusterPredictor | None
 
     @property
@@ -37,14 +38,14 @@ class UniRoute(Predicted):
         """One cluster a prompt, unless the settings say otherwise."""
         return {"top": 1, **self.settings.settings}
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         """Without scored prompts an arm counts as always wrong."""
         self._adopt(self.offline)
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
-    def grow_from(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
+    def add_scored_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
         """An arm with the errors of a few scored prompts; clusters without one have its mean score.
 
         Raises:
@@ -60,7 +61,7 @@ class UniRoute(Predicted):
             means = self.predictor.means_  # of `grow`, so nobody else's
             means[:, -1] = means[:, arm]
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         self._adopt(self.offline)
         if self.predictor is not None:
             self.predictor = self.predictor.with_means(np.delete(self.predictor.means_, index, axis=1))

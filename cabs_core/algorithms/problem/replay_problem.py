@@ -17,10 +17,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.problem import problem_files
 from cabs_core.base.errors import DataError, ProvenanceError
-
-#: largest absolute value of a feature, prediction or delta. Features are scaled to about 1; beyond this
-#: limit, squares in the ridge models' matrices exhaust float64's precision
-LIMIT = 1e6
+from cabs_core.base.utility import LARGEST_INPUT
 
 
 class _Array(NamedTuple):
@@ -41,13 +38,13 @@ class _Array(NamedTuple):
 _ARRAYS = {
     "query_ids": _Array("n", outcome=True, text=True),
     "tasks": _Array("n", outcome=True, text=True),
-    "contexts": _Array("nd", -LIMIT, LIMIT),
+    "contexts": _Array("nd", -LARGEST_INPUT, LARGEST_INPUT),
     "scores": _Array("nK", 0.0, 1.0, outcome=True),
     "costs": _Array("nK", 0.0, outcome=True),
-    "predicted_scores": _Array("nK", -LIMIT, LIMIT),
-    "predicted_costs": _Array("nK", 0.0, LIMIT),
-    "surrogate_deltas": _Array("nKK", -LIMIT, LIMIT, single=True),
-    "offline_contexts": _Array("Nd", -LIMIT, LIMIT),
+    "predicted_scores": _Array("nK", -LARGEST_INPUT, LARGEST_INPUT),
+    "predicted_costs": _Array("nK", 0.0, LARGEST_INPUT),
+    "surrogate_deltas": _Array("nKK", -LARGEST_INPUT, LARGEST_INPUT, single=True),
+    "offline_contexts": _Array("Nd", -LARGEST_INPUT, LARGEST_INPUT),
     "offline_scores": _Array("NK", 0.0, 1.0, outcome=True),
     "offline_costs": _Array("NK", 0.0, outcome=True),
     "latencies": _Array("nK", 0.0, outcome=True),
@@ -57,15 +54,15 @@ _ARRAYS = {
     "offline_prompt_lengths": _Array("N"),
     "offline_answered": _Array("NK", 0.0, 1.0, outcome=True),
     "offline_propensities": _Array("NK", 0.0, 1.0, outcome=True),
-    "static_costs": _Array("nK", 0.0, LIMIT),
+    "static_costs": _Array("nK", 0.0, LARGEST_INPUT),
     "times": _Array("n", outcome=True),
     "input_tokens": _Array("nK", 0.0, outcome=True, single=True),
     "output_tokens": _Array("nK", 0.0, outcome=True, single=True),
-    "input_prices": _Array("K", 0.0, LIMIT, outcome=True),
+    "input_prices": _Array("K", 0.0, LARGEST_INPUT, outcome=True),
     "observed": _Array("nK", 0.0, 1.0, outcome=True),
     "clusters": _Array("n", outcome=True),
 }
-_STATIC = _Array("nK", -LIMIT, LIMIT)
+_STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:

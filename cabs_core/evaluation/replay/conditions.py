@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cabs_core.algorithms.policies.lanes import Stream
+from cabs_core.algorithms.policies.play import Stream
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.conditions import condition_record
 from cabs_core.base.compiled.rng import query_order
@@ -30,7 +30,7 @@ LOST = 0.1
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.lanes.Lane`); turns: their conversations, if any."""
+    """Orders and arrivals of the lanes (see `policies.play.Lane`); turns: their conversations, if any."""
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]

@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 from pydantic import ValidationError
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import Lane, Stream, play_lanes
 from cabs_core.algorithms.policies.registry import policy_of_trial
-from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
+from cabs_core.algorithms.policies.request import Offline
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import canonical_name
 from cabs_core.base.catalog.roles import PROPOSED
@@ -53,7 +54,7 @@ def default_threads() -> int:
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
     """Arrays that all lanes of a replay at this rho share."""
-    rho = checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)
+    rho = states.number("replay", "rho", rho, 0.0, states.RHO_LIMIT)
     share = problem.metadata.get("binary_share")
     if share is None:
         share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
@@ -146,7 +147,7 @@ def replay(
     )
     options = _options(options, overrides)
     threads = (
-        default_threads() if threads is None else checks.whole_number("replay", "threads", threads, 1, 4096)
+        default_threads() if threads is None else states.whole_number("replay", "threads", threads, 1, 4096)
     )
     watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
     stream = make_stream(problem, asked.rho, asked.latency_weight)
@@ -159,7 +160,7 @@ def replay(
         numbers,
         seed=asked.seed,
         pool=asked.pool,
-        rounds=None if rounds is None else checks.whole_number("replay", "rounds", rounds, 1),
+        rounds=None if rounds is None else states.whole_number("replay", "rounds", rounds, 1),
         sessions=conversations,
     )
     if not isinstance(policy, str):
@@ -216,15 +217,15 @@ def _settings(
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
     for what, value in (("policy", name), ("condition", condition), ("pool", pool)):
         if not isinstance(value, str) or len(value) > 200:
-            raise PolicyError(f"replay: {what} is {checks.excerpt(repr(value), 80)}, expected a name")
-    latency_weight = checks.number("replay", "latency_weight", latency_weight, 0.0)
+            raise PolicyError(f"replay: {what} is {states.excerpt(repr(value), 80)}, expected a name")
+    latency_weight = states.number("replay", "latency_weight", latency_weight, 0.0)
     if latency_weight and problem.latencies is None:
         raise PolicyError("replay: latency_weight is positive, but the problem has no latencies; set it to 0")
     return _Settings(
         policy=canonical_name(name) if isinstance(policy, str) else name,
-        rho=float(checks.number("replay", "rho", rho, 0.0, checks.RHO_LIMIT)),
+        rho=float(states.number("replay", "rho", rho, 0.0, states.RHO_LIMIT)),
         pool=pool or problem.pool,
-        seed=int(checks.whole_number("replay", "seed", seed, -(2**63), 2**63)),
+        seed=int(states.whole_number("replay", "seed", seed, -(2**63), 2**63)),
         latency_weight=float(latency_weight),
         condition=condition,
     )
@@ -341,16 +342,16 @@ def _replay_external(
 
 def _trial_numbers(trials: Any) -> list[int]:
     if isinstance(trials, (int, np.integer)):
-        return list(range(checks.whole_number("replay", "trials", trials, 1, 1_000_000)))
+        return list(range(states.whole_number("replay", "trials", trials, 1, 1_000_000)))
     try:
         numbers = list(trials)
     except TypeError:
         numbers = []
     if not numbers:
         raise PolicyError(
-            f"replay: trials {checks.excerpt(repr(trials), 80)} must be a number or numbers of trials"
+            f"replay: trials {states.excerpt(repr(trials), 80)} must be a number or numbers of trials"
         )
-    return [checks.whole_number("replay", "trials", i) for i in numbers]
+    return [states.whole_number("replay", "trials", i) for i in numbers]
 
 
 def _result(

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import Lane, Stream
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.streams import stream_key
 
@@ -22,7 +22,7 @@ from cabs_core.base.streams import stream_key
 def external_name(policy: object) -> str:
     """What results call the policy."""
     name = getattr(policy, "name", None)
-    return checks.excerpt(name if isinstance(name, str) and name else type(policy).__name__, 200)
+    return states.excerpt(name if isinstance(name, str) and name else type(policy).__name__, 200)
 
 
 def fresh_copies(policy: object, count: int) -> list[Any]:
@@ -32,7 +32,7 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
     """
     if isinstance(policy, type) or not callable(getattr(policy, "predict", None)):
         raise PolicyError(
-            f"replay: policy is {checks.excerpt(repr(policy), 80)}; expected the name of a policy, or an "
+            f"replay: policy is {states.excerpt(repr(policy), 80)}; expected the name of a policy, or an "
             "object with predict(context) and, if it learns, learn(context, arm, reward, probability)"
         )
     try:
@@ -82,6 +82,6 @@ def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
         scaled: np.ndarray = pmf / pmf.sum()
         return scaled
     raise PolicyError(
-        f"{name}: predict returned {checks.excerpt(repr(value), 80)}; expected the index of an arm, "
+        f"{name}: predict returned {states.excerpt(repr(value), 80)}; expected the index of an arm, "
         f"0 to {arms - 1}, or {arms} probabilities with sum 1"
     )

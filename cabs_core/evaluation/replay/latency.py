@@ -20,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.algorithms.policies.play import Lane, Stream, play_lanes
 from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
-from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError

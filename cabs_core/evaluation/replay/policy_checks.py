@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.algorithms.policies.base import Policy
-from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.play import Lane, play_by_calls, play_lanes
+from cabs_core.algorithms.policies.policy import Policy
 from cabs_core.algorithms.policies.registry import load_policy, policy_class, policy_of_trial
-from cabs_core.algorithms.policies.requests import Decision
-from cabs_core.algorithms.policies.safe import SafePolicy, play_lanes
+from cabs_core.algorithms.policies.request import Decision
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
@@ -58,7 +58,7 @@ def _methods(name: str, options: dict[str, Any]) -> None:
     expect(
         not missing,
         name,
-        f"class {cls.__name__} lacks {missing} (see cabs_core.algorithms.policies.base.Policy)",
+        f"class {cls.__name__} lacks {missing} (see cabs_core.algorithms.policies.policy.Policy)",
     )
     learns = policy_record(name).learns
     implemented = any("learn" in vars(base) for base in cls.__mro__ if base not in Policy.__mro__)
@@ -144,7 +144,7 @@ def _online(name: str, options: dict[str, Any]) -> None:
     if policy_class(name).needs_outcomes:
         return
     _, compiled = _played(name, options, (), _compiled)
-    _, online = _played(name, options, (), SafePolicy.play)
+    _, online = _played(name, options, (), play_by_calls)
     expect(np.array_equal(compiled.actions, online.actions), name, "decide plays otherwise than run")
     gap = np.abs(compiled.propensities - online.propensities).max()
     expect(gap <= TOLERANCE, name, f"propensities of decide and run differ by {gap:.2g}")

@@ -18,8 +18,8 @@ from functools import partial
 
 import numpy as np
 
-from cabs_core.algorithms.policies.lanes import Lane, Stream
-from cabs_core.algorithms.policies.requests import Decision, Request
+from cabs_core.algorithms.policies.play import Lane, Stream
+from cabs_core.algorithms.policies.request import Decision, Request
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.threads import over_threads
@@ -232,8 +232,7 @@ class Talk:
             self.lane.propensities[t] = 1.0
             return int(np.argmax(utilities))
         self.decision = self.policy.decide(self._request(t, row))
-        self.lane.propensities[t] = self.decision.probability
-        self.policy.algorithm.trace(self.decision, self.lane, t)
+        self.lane.record(t, self.decision, self.policy.algorithm.trace(self.decision))
         return self.decision.arm
 
     def _request(self, t: int, row: int) -> Request:

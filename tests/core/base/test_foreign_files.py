@@ -58,7 +58,7 @@ def _predictor(folder: Path) -> None:
 
 
 WRITERS = {
-    "policies/saving.py": _policy,
+    "policies/state.py": _policy,
     "policies/static.py": _static,
     "problem/problem_files.py": _problem,
     "replay/storage.py": _result,

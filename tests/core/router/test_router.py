@@ -15,7 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.algorithms.policies.request import Decision
 from cabs_core.base.errors import RouterError
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.router.router import Router

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import Policy, PolicyOptions
-from cabs_core.algorithms.policies.lanes import Lane, Stream
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.linear import kernel_arrays
-from cabs_core.algorithms.policies.requests import Decision, Reads, Request
+from cabs_core.algorithms.policies.play import Stream
+from cabs_core.algorithms.policies.policy import Policy, PolicyOptions
+from cabs_core.algorithms.policies.request import Decision, Outcome, Reads, Request, checked_surrogate
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import clipped_utility, margin, price
 
@@ -106,17 +106,17 @@ class ExpertPolicy(Policy):
     def _set_gamma(self, values: Mapping[str, Any]) -> None:
         """Restore gamma_ix from a saved state: its default depends on the number of arms at the start."""
         mixture = self.rules.mixture
-        gamma = checks.number(self.name, "gamma_ix", values["gamma_ix"], 0.0)
+        gamma = states.number(self.name, "gamma_ix", values["gamma_ix"], 0.0)
         self.rules = self.rules._replace(mixture=mixture._replace(gamma_ix=gamma))
 
-    def memory_layout(self, arms: int) -> dict[str, checks.Field]:
+    def memory_layout(self, arms: int) -> dict[str, states.Field]:
         m, k = len(self._experts), arms
-        chances = checks.probabilities
+        chances = states.probabilities
         return {
-            "context": checks.Field((self.dim,)),
-            "affinity": checks.Field((k,)),
-            "prices": checks.Field((k,), 0.0, checks.PRICE_LIMIT),
-            "trace": checks.Field((2 + self.experts,), None),
+            "context": states.Field((self.dim,)),
+            "affinity": states.Field((k,)),
+            "prices": states.Field((k,), 0.0, states.PRICE_LIMIT),
+            "trace": states.Field((2 + self.experts,), None),
             "reach": chances(m, k),
             "pmfs": chances(m, k),
             "mixture": chances(k),
@@ -142,7 +142,7 @@ class ExpertPolicy(Policy):
         affinity, prices, margins, surrogate = np.zeros(k), np.zeros(k), np.ones(k), None
         if self.uses_surrogates:
             affinity = self.need(request, "predicted_scores", k).copy()
-            surrogate = checks.surrogate(self.name, request.surrogate, k)
+            surrogate = checked_surrogate(self.name, request.surrogate, k)
         if self.uses_surrogates or self.target == "score":
             costs = self.need(request, "predicted_costs", k, 0.0)
             prices = price(costs, rho)
@@ -171,7 +171,7 @@ class ExpertPolicy(Policy):
         }
 
     def _feedback(
-        self, decision: Decision, outcome: checks.Outcome
+        self, decision: Decision, outcome: Outcome
     ) -> tuple[kernel_arrays.LinearData, kernel_arrays.Memory]:
         """(outcome as a table with one row, but for the context; the decision's memory) for the current arms.
 
@@ -206,12 +206,8 @@ class ExpertPolicy(Policy):
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
         return kernel_arrays.redrawn(decision.memory, decision.arm, arm, pmf, self.rules.experts["shared"])
 
-    def trace(self, decision: Decision, lane: Lane, t: int) -> None:
-        gap, uncertified, *weights = decision.memory["trace"]
-        lane.gaps[t] = gap
-        lane.uncertified += int(uncertified)
-        if lane.meta_weights is not None:
-            lane.meta_weights[t] = weights
+    def trace(self, decision: Decision) -> np.ndarray:
+        return decision.memory["trace"]
 
     def data(self, stream: Stream) -> kernel_arrays.LinearData:
         """The arrays of a replay in the models' units; computed once per stream and kind of target."""

@@ -10,7 +10,7 @@ from cabs_core.algorithms.policies.linear import experts, kernel_arrays
 from cabs_core.algorithms.policies.linear.bandits import BanditOptions
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, expert
 from cabs_core.algorithms.policies.linear.policy import LinearPolicy
-from cabs_core.algorithms.policies.rounds import round_loop
+from cabs_core.algorithms.policies.play import round_loop
 from cabs_core.algorithms.regression.ridge import dot, downdate, product
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
@@ -55,7 +55,7 @@ class FullFeedback(LinearPolicy):
     def _unshare(self) -> None:
         """Arms that cannot be played are observed all the same, so the matrix stays shared."""
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         """Not possible: the shared matrix holds rows that a new arm has not seen.
 
         Raises:

@@ -11,12 +11,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.linear import experts, kernel_arrays, learning
 from cabs_core.algorithms.policies.linear.expert_policy import ExpertPolicy
-from cabs_core.algorithms.policies.requests import Choice, Decision, Request
-from cabs_core.algorithms.policies.rounds import CompiledPolicy, round_loop
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Request
 from cabs_core.algorithms.predictors.features import CONSTANT
 from cabs_core.algorithms.regression.ridge import diluted_inverse, start_inverse, warm_start
 from cabs_core.base.errors import PolicyError
@@ -97,7 +96,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         shared = [bool(x) for x in self.rules.experts["shared"]]
         return self.model._asdict(), {"shared": shared, "gamma_ix": self.rules.mixture.gamma_ix}
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         """Inverse of `state`.
 
         Raises:
@@ -111,28 +110,28 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             x is not False and not (x is True and f) for x, f in zip(shared, fresh)
         ):
             raise PolicyError(
-                f"{self.name}: shared {checks.excerpt(shared, 80)} does not fit experts {fresh}"
+                f"{self.name}: shared {states.excerpt(shared, 80)} does not fit experts {fresh}"
             )
         self.rules.experts["shared"] = shared
         self.shares = any(shared)
         self._set_gamma(values)
 
-    def layout(self) -> dict[str, checks.Field]:
+    def layout(self) -> dict[str, states.Field]:
         m, k, d = len(self._experts), len(self.arms), self.dim
         copies = self.rules.mixture.copies
         return {
-            "inverse": checks.state(m, k, d, d),
-            "theta": checks.state(m, k, d),
-            "bias": checks.state(m, k),
-            "bias_count": checks.state(m, k, low=0.0),
-            "log_weights": checks.state(m * copies, high=0.0),
-            "scalars": checks.state(2, low=0.0),
+            "inverse": states.learnt(m, k, d, d),
+            "theta": states.learnt(m, k, d),
+            "bias": states.learnt(m, k),
+            "bias_count": states.learnt(m, k, low=0.0),
+            "log_weights": states.learnt(m * copies, high=0.0),
+            "scalars": states.learnt(2, low=0.0),
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        checks.check_variances(where, "inverse", arrays["inverse"])
+        states.check_variances(where, "inverse", arrays["inverse"])
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         self._check_mu(len(self.arms) + 1)
         self._unshare()
         fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self._experts])
@@ -157,7 +156,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             model.theta[m, -1] = factor * model.theta[m, arm]
             model.inverse[m, -1] = diluted_inverse(model.inverse[m, arm], expert.model.penalty, CONSTANT)
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         self._unshare()
         old = self.model
         parts = {
@@ -179,7 +178,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
         facts = self._facts(inputs, trace, memory)
         return Choice(int(arm), float(probability), pmf, inputs.rho, facts, inputs.surrogate)
 
-    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
         data, past = self._feedback(decision, outcome)
         if self.shares and (past.reach[0, self.rules.experts["shared"] == 1] <= 0.0).any():
             self._unshare()  # a copy of this policy decided while an arm was away

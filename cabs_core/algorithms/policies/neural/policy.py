@@ -11,19 +11,18 @@ at first and part when a near tie falls the other way.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
-from cabs_core.algorithms.policies import checks
-from cabs_core.algorithms.policies.base import PolicyOptions
-from cabs_core.algorithms.policies.lane_checks import check_lane
-from cabs_core.algorithms.policies.lanes import Lane, Offline, Stream
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.linear import kernel_arrays
 from cabs_core.algorithms.policies.linear.expert_policy import Expert, ExpertPolicy, ModelOptions, expert
 from cabs_core.algorithms.policies.neural.lanes import MAX_EXPERTS, NeuralLanes, Shape
-from cabs_core.algorithms.policies.requests import Choice, Decision, Request
+from cabs_core.algorithms.policies.play import Lane, LoopPolicy, Stream, check_lane
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Request
 from cabs_core.base.errors import PolicyError
 
 
@@ -53,14 +52,13 @@ def neural_expert(kind: str, **options: float) -> Expert:
     return expert(kind, ModelOptions(), **options)
 
 
-class NeuralPolicy(ExpertPolicy):
+class NeuralPolicy(ExpertPolicy, LoopPolicy):
     """Base: one or more experts with a network each, exactly as `LinearPolicy` has ridge models.
 
     Its rounds are not those of `rounds`: the networks of all trials decide and train as one batch of tensors.
     """
 
     Settings: ClassVar = NeuralOptions
-    own_loop: ClassVar[bool] = True
 
     def prepare(self) -> None:
         """Experts and rules from the options.
@@ -108,8 +106,8 @@ class NeuralPolicy(ExpertPolicy):
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         return self.core.part(0), {"gamma_ix": self.rules.mixture.gamma_ix}
 
-    def layout(self) -> dict[str, checks.Field]:
-        shape, s = self._shape(), checks.state
+    def layout(self) -> dict[str, states.Field]:
+        shape, s = self._shape(), states.learnt
         m, k, d, h = shape.experts, shape.arms, shape.dim, shape.hidden
         size = d * h + h + h * k + k
         fields = {
@@ -117,7 +115,7 @@ class NeuralPolicy(ExpertPolicy):
             "start": s(m, size),
             "first": s(m, size),
             "second": s(m, size, low=0.0),
-            "steps": s(m, low=0, high=checks.MOST_ROUNDS, dtype=checks.I8),
+            "steps": s(m, low=0, high=states.MOST_ROUNDS, dtype=states.I8),
             "bias": s(m, k),
             "bias_count": s(m, k, low=0.0),
             "log_weights": s(m * shape.copies, high=0.0),
@@ -130,15 +128,15 @@ class NeuralPolicy(ExpertPolicy):
             fields["widths"] = s(len(shape.wide), k, h + 1, h + 1)
         return fields
 
-    def set_state(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         self._set_gamma(values)
         self.core = self._lanes([arrays], self.keys[None])
 
-    def grow(self) -> None:
+    def add_arm(self) -> None:
         """A new output of every network, untrained."""
         self._resize(list(range(len(self.arms))), 1)
 
-    def shrink(self, index: int) -> None:
+    def remove_arm(self, index: int) -> None:
         self._resize([i for i in range(len(self.arms)) if i != index], 0)
 
     @property
@@ -183,7 +181,7 @@ class NeuralPolicy(ExpertPolicy):
         facts = self._facts(inputs, core.traces[0].copy(), memory)
         return Choice(arm, float(core.chances[0]), pmf, inputs.rho, facts, inputs.surrogate)
 
-    def learn(self, decision: Decision, outcome: checks.Outcome) -> None:
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
         data, past = self._feedback(decision, outcome)
         self.core.learn(
             outcome.memory["context"][None],
@@ -195,10 +193,14 @@ class NeuralPolicy(ExpertPolicy):
             self.full_feedback,
         )
 
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a lane on its own."""
+        self.run_lanes([self], stream, [lane], start, stop, threads=1)
+
     @classmethod
     def run_lanes(
         cls,
-        policies: Sequence[Self],
+        policies: Sequence[Any],
         stream: Stream,
         lanes: Sequence[Lane],
         start: int,

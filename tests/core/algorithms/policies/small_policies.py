@@ -8,7 +8,7 @@ from functools import lru_cache
 import numpy as np
 
 from cabs_core.algorithms.policies.registry import build_policy, policy_class
-from cabs_core.algorithms.policies.requests import Decision
+from cabs_core.algorithms.policies.request import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import all_policies

@@ -7,7 +7,7 @@ import pytest
 from small_policies import small_networks
 
 from cabs_core.algorithms.policies.registry import build_policy, policy_class
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.predictors.features import CONSTANT
 from cabs_core.algorithms.regression.ridge import JOINED_ROUNDS, diluted_inverse, diluted_precision
 from cabs_core.base.catalog.policies import policies

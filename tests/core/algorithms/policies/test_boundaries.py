@@ -28,10 +28,9 @@ from small_policies import (
     stream,
 )
 
-from cabs_core.algorithms.policies.lanes import Lane, Offline
+from cabs_core.algorithms.policies.play import Lane, play_lanes
 from cabs_core.algorithms.policies.registry import build_policy, load_policy, policy_class
-from cabs_core.algorithms.policies.requests import Decision, Reads
-from cabs_core.algorithms.policies.safe import play_lanes
+from cabs_core.algorithms.policies.request import Decision, Offline, Reads
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS

@@ -10,7 +10,7 @@ from scipy.special import expit
 
 from cabs_core.algorithms.policies import reference
 from cabs_core.algorithms.policies.registry import build_policy
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.algorithms.solver.api import solve_exploration
 from cabs_core.algorithms.solver.program import objective

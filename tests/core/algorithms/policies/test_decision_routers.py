@@ -12,7 +12,7 @@ from tests_support import built
 from cabs_core.algorithms.policies.choice_losses import fit_linear, ranking_loss, weighted_log_loss
 from cabs_core.algorithms.policies.decisions import doubly_robust
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.predictors.clusters import nearest_center, unit_rows
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import DataError, PolicyError

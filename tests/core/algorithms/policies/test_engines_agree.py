@@ -4,9 +4,8 @@ order."""
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import build_policy, load_policy, policy_class
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Offline, Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import PolicyError
 from cabs_core.evaluation.replay import replay

@@ -14,7 +14,7 @@ from cabs_core.algorithms.policies.eagle import bradley_terry, elo_updates
 from cabs_core.algorithms.policies.neighbours import balance, nearest_rows, rank_votes
 from cabs_core.algorithms.policies.pareto_bandit import log_costs
 from cabs_core.algorithms.policies.registry import build_policy, load_policy
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.predictors.bilinear import FactorisationPredictor
 from cabs_core.algorithms.predictors.clusters import ClusterPredictor, unit_rows
 from cabs_core.algorithms.problem.synthetic import synthetic_problem

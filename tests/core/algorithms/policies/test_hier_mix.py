@@ -18,7 +18,7 @@ from cabs_core.algorithms.policies.hier_loop import (
     restart,
 )
 from cabs_core.algorithms.policies.hier_model import scaling_of
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError

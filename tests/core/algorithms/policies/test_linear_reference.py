@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from ridge_by_rows import RidgeByRows
 
-from cabs_core.algorithms.policies.lanes import Offline
 from cabs_core.algorithms.policies.registry import build_policy
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.base.streams import stream_keys

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests_support import built
 
-from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.play import Lane, play_by_calls
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
@@ -42,7 +42,7 @@ def test_lockstep_replay_is_the_online_loop(name, options, condition):
         order = query_order(0, problem.pool, trial, problem.n)
         plan = stream_condition(condition, problem, stream, [order], [trial], seed=0, pool=problem.pool)
         lane = Lane.empty(plan.orders[0], plan.arrivals[0], experts=policy.algorithm.experts)
-        policy.play(stream, lane, 0, problem.n)
+        play_by_calls(policy, stream, lane, 0, problem.n)
         np.testing.assert_array_equal(lane.actions, fast.actions[trial])
         np.testing.assert_allclose(lane.propensities, fast.propensities[trial], atol=1e-6)
         if policy.algorithm.experts:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cabs_core import check_policy
-from cabs_core.algorithms.policies.base import Policy
-from cabs_core.algorithms.policies.requests import Choice, Reads
+from cabs_core.algorithms.policies.policy import Policy
+from cabs_core.algorithms.policies.request import Choice, Reads
 from cabs_core.algorithms.policies.static import Carrot
 from cabs_core.algorithms.policies.uniform import RandomPolicy
 from cabs_core.base.catalog.policies import all_policies, policies, split_name

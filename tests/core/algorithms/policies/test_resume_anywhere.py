@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.policies.lanes import Lane
+from cabs_core.algorithms.policies.play import Lane, play_by_calls, play_lanes
 from cabs_core.algorithms.policies.registry import build_policy, load_policy
-from cabs_core.algorithms.policies.safe import play_lanes
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.policies import all_policies
@@ -63,7 +62,7 @@ def fresh(name: str, dim: int, stream):
 
 def advance(engine: str, policy, stream, lane, start: int, stop: int) -> None:
     if engine == "online":
-        policy.play(stream, lane, start, stop)
+        play_by_calls(policy, stream, lane, start, stop)
     else:
         play_lanes([policy], stream, [lane], start, stop)
 

@@ -8,7 +8,7 @@ from scipy import stats
 from scipy.special import log_ndtr
 
 from cabs_core.algorithms.policies.registry import build_policy
-from cabs_core.algorithms.policies.requests import Request
+from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.policies.thompson import best_probabilities
 from cabs_core.base.compiled.rng import draw, normal, uniform
 from cabs_core.base.streams import stream_key, stream_keys

@@ -11,11 +11,9 @@ import numpy as np
 import pytest
 from small_policies import CLASSES, DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
 
-from cabs_core.algorithms.policies.lanes import Lane
-from cabs_core.algorithms.policies.ledger import Ledger
+from cabs_core.algorithms.policies.play import Lane, play_lanes
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.safe import play_lanes
-from cabs_core.algorithms.policies.saving import sound
+from cabs_core.algorithms.policies.state import Ledger, checked_state
 from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.errors import PolicyError, ProvenanceError
 
@@ -47,7 +45,7 @@ def test_layouts_are_those_of_the_states(name, tmp_path):
     policy = used(name)
     for step in range(3):
         arrays = {k: np.asarray(v) for k, v in policy.algorithm.state()[0].items()}
-        assert set(sound("test", policy.algorithm, arrays)) == set(arrays)
+        assert set(checked_state("test", policy.algorithm, arrays)) == set(arrays)
         assert learned(load_policy(policy.save(tmp_path / "p"))) == learned(policy)
         if name.startswith("lin_ucb_full"):
             break

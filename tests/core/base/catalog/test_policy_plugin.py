@@ -14,7 +14,7 @@ def __getattr__(name):
     if name != "Cheapest":
         raise AttributeError(name)
     from cabs_core import Policy
-    from cabs_core.algorithms.policies.requests import Choice
+    from cabs_core.algorithms.policies.request import Choice
 
     class Cheapest(Policy):
         any_rho = True
@@ -30,7 +30,7 @@ def __getattr__(name):
         def state(self):
             return {}, {"arm": self.arm}
 
-        def set_state(self, arrays, values):
+        def restore(self, arrays, values):
             self.arm = values["arm"]
 
     return Cheapest

@@ -4,7 +4,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from cabs_core.algorithms.policies.base import Decision
+from cabs_core.algorithms.policies.request import Decision
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import PolicyError
