@@ -80,9 +80,9 @@ def build_logged_report(
     table = Outcomes.load(outcomes)
     first = None if older_data else AnswerPage(answered(), pool)
     tables: dict[str, PageTable | None] = {
-        "ladder": first and first.ladder,
-        "by_task": first and first.tasks,
-        "more": first and first.more,
+        "ladder": None if first is None else first.ladder,
+        "by_task": None if first is None else first.tasks,
+        "more": None if first is None else first.more,
         "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),

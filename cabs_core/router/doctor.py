@@ -14,11 +14,12 @@ from cabs_core.base.errors import counted
 from cabs_core.base.paths import default_log
 from cabs_core.base.units import SECONDS_PER_DAY, money
 from cabs_core.base.utility import clipped_utility
-from cabs_core.data.endpoints.prices import USUAL_SEARCH, USUAL_TIERS, doubt_of_costs
+from cabs_core.data.endpoints.prices import doubt_of_costs
 from cabs_core.data.events.bills import all_calls, costs_of_calls, saved, unpriced_calls
 from cabs_core.data.events.database import is_postgres
 from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, SHARED_TEXT, EventLog
 from cabs_core.data.events.rows import FAILED
+from cabs_core.data.pool_files.prices import USUAL_SEARCH, USUAL_TIERS
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.decidable import in_words, reach
 from cabs_core.router.recent_scores import in_a_sentence, recent_gaps

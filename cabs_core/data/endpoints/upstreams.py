@@ -21,7 +21,6 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
-from cabs_core.data.endpoints.prices import CallPrice
 from cabs_core.data.endpoints.request import (
     MEDIUMS,
     MESSAGES,
@@ -32,6 +31,7 @@ from cabs_core.data.endpoints.request import (
 )
 from cabs_core.data.endpoints.usage import Bill, Tokens, count, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
+from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.pool_files.strict import Strict
 
 Dialect = Literal["chat", "completions", "responses", "messages"]

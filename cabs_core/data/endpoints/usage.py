@@ -16,8 +16,8 @@ from typing import Any
 
 from cabs_core.base.amounts import Amount, read_amount, unit_of
 from cabs_core.base.units import PRICED_TOKENS
-from cabs_core.data.endpoints.prices import ORDINARY, CallPrice, names_of_tiers
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
+from cabs_core.data.pool_files.prices import ORDINARY, CallPrice, names_of_tiers
 
 #: a count above it is no count: the longest contexts are of some ten million tokens
 MOST_TOKENS = 100_000_000
@@ -104,6 +104,7 @@ _SEARCHES = (
     "num_search_queries",  # Perplexity
     "numSearchQueries",
     "web_search_calls",  # xAI
+    "num_sources_used",  # xAI's live search, which bills each source
     "SERVER_SIDE_TOOL_WEB_SEARCH",
     "web_searches",
     "num_web_searches",
@@ -118,8 +119,9 @@ _TOOL_BLOCKS = (
     "tool_usage",
     "toolUsage",
 )
-#: fields of a usage block or of a reply that name a service tier or a speed
-_TIERS = ("service_tier", "serviceTier", "speed", "traffic_type", "trafficType")
+#: fields of a usage block or of a reply that name a service tier or a speed;
+#: Anthropic asks more where `inference_geo` keeps a call in one country
+_TIERS = ("service_tier", "serviceTier", "speed", "traffic_type", "trafficType", "inference_geo")
 #: Cohere's bill
 _BILLED = ("billed_units",)
 #: fields that hold what the provider says that a call cost; of an object, its field with the sum

@@ -4,6 +4,7 @@ A format (`Format`) says where its writer puts what the rules ask for, as dotted
 order; the rules say what it means. So a new format is a table of paths, and a rule holds for all of them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -11,7 +12,16 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.data.endpoints.request import chat_text
-from cabs_core.data.endpoints.usage import FIELDS, INPUT, OUTPUT, TOTAL, tokens_of
+from cabs_core.data.endpoints.usage import (
+    FIELDS,
+    INPUT,
+    MORE_FIELDS,
+    OUTPUT,
+    TOTAL,
+    Tokens,
+    tokens_of,
+    usage_of_reply,
+)
 from cabs_core.data.tables.cells import as_number
 from cabs_core.data.tables.dotted import at, parsed
 
@@ -189,6 +199,10 @@ def no_answer(call: LoggedCall, form: Format) -> str:
     return next((why for path in form.status if (why := failed_by_status(call.at(path)))), "")
 
 
+#: a status with its reason, such as `429 Too Many Requests`
+_STATUS_LINE = re.compile(r"([1-5][0-9]{2})[ _][A-Za-z]")
+
+
 def failed_by_status(value: Any) -> str:
     """Return why a status says that there is no answer, or '' if it does not say so.
 
@@ -199,11 +213,18 @@ def failed_by_status(value: Any) -> str:
     word = word_of(value)
     if word in _UNFINISHED:
         return "not finished"
-    try:
-        answered = 200 <= float(str(value)) < 300
-    except ValueError:
-        answered = word not in _FAILED
+    code = http_status(value)
+    answered = word not in _FAILED if code is None else 200 <= code < 300
     return "" if answered else "failed"
+
+
+def http_status(value: Any) -> float | None:
+    """Return the number that a status is or begins with, such as `429 Too Many Requests`, else None."""
+    try:
+        return float(str(value))
+    except ValueError:
+        found = _STATUS_LINE.match(str(value).strip())
+        return None if found is None else float(found[1])
 
 
 def says_something(value: Any) -> bool:
@@ -253,17 +274,38 @@ def prompt_in(call: LoggedCall, form: Format) -> str | None:
 
 def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
     """(tokens in, tokens out, both) of a call: by the provider's usage, else as the writer counts them."""
-    blocks = [v for path in form.usage for v in (call.views if path == "" else (call.at(path),))]
-    reported = [b for b in map(_usage, blocks) if b]
-    counted = next((tokens for block in reported if (tokens := tokens_of(block)) is not None), None)
+    counted = usage_counts(call, form)
     if counted is not None:
         return counted.input, counted.output, None
+    reported = [block for block in _usage_blocks(call, form) if block]
     kinds = ((INPUT, form.input_tokens), (OUTPUT, form.output_tokens), (TOTAL, form.tokens))
     named = [next((b[n] for b in reported for n in names if n in b), None) for names, _ in kinds]
     into, out, both = (
         call.first(paths) if v is None else v for v, (_, paths) in zip(named, kinds, strict=True)
     )
     return into, out, both
+
+
+def usage_counts(call: LoggedCall, form: Format) -> Tokens | None:
+    """Return what the provider's usage block counts; None if no sound one stands in the record."""
+    found = (tokens_of(block) for block in _usage_blocks(call, form))
+    return next((tokens for tokens in found if tokens is not None), None)
+
+
+def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
+    """Return the fields of the usage blocks of a call, with the tier and the searches that stand beside."""
+    blocks = []
+    for path in form.usage:
+        if path == "":
+            blocks += [_usage(view, FIELDS) for view in call.views]
+            continue
+        block = parsed(call.at(path))
+        place, _, last = path.rpartition(".")
+        holder = call.at(place) if place else next((v for v in call.views if v.get(last) is not None), None)
+        if last == "usage" and isinstance(holder, Mapping) and isinstance(block, Mapping):
+            block = usage_of_reply({**holder, "usage": block})
+        blocks.append(_usage(block, (*FIELDS, *MORE_FIELDS)))
+    return blocks
 
 
 def price_unknown(call: LoggedCall, form: Format) -> bool:
@@ -279,12 +321,12 @@ def price_unknown(call: LoggedCall, form: Format) -> bool:
     return not known or any(known)
 
 
-def _usage(block: Any) -> dict[str, Any]:
-    """The fields of a usage block that hold something; tables write numbers as texts."""
+def _usage(block: Any, names: Iterable[str]) -> dict[str, Any]:
+    """Return the named fields of a usage block that hold something; tables write numbers as texts."""
     block = parsed(block)
     if not isinstance(block, Mapping):
         return {}
-    there = {name: block[name] for name in FIELDS if block.get(name) not in (None, "")}
+    there = {name: block[name] for name in names if block.get(name) not in (None, "")}
     return {
         name: float(v) if isinstance(v, str) and v.replace(".", "", 1).isdecimal() else v
         for name, v in there.items()

@@ -31,6 +31,7 @@ from cabs_core.data.logs.calls import (
     prompt_of,
     token_counts,
     upwards,
+    usage_counts,
 )
 from cabs_core.data.logs.score_files import is_score, read_scores, scores_of
 from cabs_core.data.logs.table import (
@@ -102,6 +103,8 @@ class RawCall(NamedTuple):
     output_tokens: Any
     split: Any = None
     pmf: Any = None
+    #: what the provider counts, as `usage.Tokens`; None if there is no usage block
+    counts: Any = None
 
 
 class RawCalls(NamedTuple):
@@ -300,13 +303,17 @@ def _usage_and_cost(
         if isinstance(currency, str) and unit_of(currency) not in (None, *COST_UNITS):
             foreign += row["cost"] is not None
             row["cost"] = None
+        tier = next((cells[n][i] for n in found.columns["tier"] if n in cells and cells[n][i]), None)
         blocks = [parsed(cells[name][i]) for name in names]
         if flat:
             blocks.append({name: cells[name][i] for name in cells if name in FIELDS})
+        if tier is not None:
+            blocks = [{"service_tier": tier, **b} if isinstance(b, Mapping) else b for b in blocks]
         counts = next((tokens for block in blocks if (tokens := tokens_of(block)) is not None), None)
         if counts is None:
             unreadable += "usage" in found.named and any(block not in (None, "") for block in blocks)
             continue
+        row["counts"] = counts
         if row["input_tokens"] is None and row["output_tokens"] is None and row["tokens"] is None:
             row["input_tokens"], row["output_tokens"] = counts.input, counts.output
         if own_costs and counts.usd is not None:
@@ -339,7 +346,7 @@ def _note_read(sources: Mapping[str, str | None], rules: Sequence[str], format: 
 
 
 def _is_used(name: str, found: Found) -> bool:
-    return any(name in found.columns[what] for what in ("usage", "trace", "parent", "id", "currency"))
+    return any(name in found.columns[what] for what in ("usage", "trace", "parent", "id", "currency", "tier"))
 
 
 def _is_read(name: str, paths: Iterable[str]) -> bool:
@@ -469,6 +476,7 @@ def _raw(
         return otherwise
 
     into, out, both = token_counts(call, form)
+    by_usage = not {"input_tokens", "output_tokens"} & chosen.keys()
     paths = {what: getattr(form, what) for what in ("propensity", "session", "task", "time")}
     return RawCall(
         record=call.number,
@@ -480,6 +488,7 @@ def _raw(
         input_tokens=value("input_tokens", into),
         output_tokens=value("output_tokens", out),
         split=value("split", None),
+        counts=usage_counts(call, form) if by_usage else None,
         **{what: value(what, call.first(there)) for what, there in paths.items()},
     )
 

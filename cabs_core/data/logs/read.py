@@ -48,7 +48,8 @@ class Log:
         frame: one row a call: prompt and model (texts), score in [0, 1], cost in USD, propensity in [0, 1],
             session and task (texts), time (UTC), tokens. What is not known is NaN, NaT or None.
         details: of the same rows: record (its number in the file, from 1), input_tokens, output_tokens,
-            split, pmf (as it stands there).
+            split, pmf (as it stands there), counts (`endpoints.usage.Tokens` of the provider's usage block;
+            None if there is none).
         receipt: what was kept, what was left out and why.
     """
 
@@ -275,7 +276,13 @@ def _log(
         }
     )
     details = pd.DataFrame(
-        {"record": [call.record for call in calls], **tokens, "split": blank("split"), "pmf": pmf}
+        {
+            "record": [call.record for call in calls],
+            **tokens,
+            "split": blank("split"),
+            "pmf": pmf,
+            "counts": column("counts"),
+        }
     )
     receipt = Receipt(
         origin,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cabs_core.data.endpoints.usage import INPUT
-from cabs_core.data.logs.calls import failed_by_status, is_yes, says_something, word_of
+from cabs_core.data.logs.calls import failed_by_status, http_status, is_yes, says_something, word_of
 from cabs_core.data.tables.battles import plain
 from cabs_core.data.tables.dotted import parsed
 from cabs_core.data.tables.table import Table
@@ -31,20 +31,21 @@ NAMES: dict[str, tuple[str, ...]] = {
         (
             "response_status_code response.status_code http_status_code http_status status_code "
             "response_status status summary.weave.status info.state "
-            "info.status state span_status call_status run_status"
+            "info.status state span_status call_status run_status properties.$ai_http_status"
         ).split()
     ),
     "success": tuple("success is_success succeeded is_successful successful was_successful is_ok".split()),
     "error": tuple(
         (
             "error errors exception error_code error_message error_type error_str error_info error_details "
-            "exception_type exception_message response.error is_error has_error failed is_failed"
+            "exception_type exception_message response.error is_error has_error failed is_failed "
+            "cancelled canceled is_cancelled properties.$ai_is_error properties.$ai_error"
         ).split()
     ),
     "cached": tuple(
         (
             "cached cache_hit is_cached from_cache cache_status response.cached metrics.cached cache.hit "
-            "metadata.cached is_cache_hit served_from_cache cached_response"
+            "metadata.cached is_cache_hit served_from_cache cached_response cache"
         ).split()
     ),
     "usage": tuple(
@@ -55,7 +56,9 @@ NAMES: dict[str, tuple[str, ...]] = {
             "metrics"
         ).split()
     ),
-    "trace": tuple("trace_id root_span_id context.trace_id info.trace_id root_run_id".split()),
+    "trace": tuple(
+        "trace_id root_span_id context.trace_id info.trace_id root_run_id properties.$ai_trace_id".split()
+    ),
     "parent": tuple(
         (
             "parent_run_id parent_span_id parent_observation_id context.parent_id parent_id "
@@ -64,6 +67,7 @@ NAMES: dict[str, tuple[str, ...]] = {
     ),
     "id": tuple("span_id run_id context.span_id observation_id call_id id request_id log_id".split()),
     "currency": tuple("cost_currency currency cost_unit".split()),
+    "tier": tuple("service_tier response.service_tier response.body.service_tier".split()),
 }
 _ORDER = tuple("start_time started_at created_at created timestamp time request_time date".split())
 #: kinds of calls that answer a prompt
@@ -238,9 +242,9 @@ def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[
         if words & {"pass", "passed"} or (words and words <= _VERDICTS):
             return None
         is_known = {word for word in words if word in _ENDED_WELL or failed_by_status(word)}
-        numbers = {word for word in words if word.replace(".", "", 1).isdecimal()}
-        is_code = {word for word in numbers if 100 <= float(word) < 600}
-        if not is_known | is_code:
+        codes = [http_status(word) for word in words]
+        is_code = any(code is not None and 100 <= code < 600 for code in codes)
+        if not is_known and not is_code:
             return None
     span_codes = words <= {"0", "1", "2", "0.0", "1.0", "2.0"}
 

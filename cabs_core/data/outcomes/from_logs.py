@@ -2,6 +2,7 @@
 from a log or from a router's event log."""
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, replace
@@ -10,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.errors import DataError
-from cabs_core.base.units import PRICED_TOKENS
+from cabs_core.base.errors import DataError, counted
 from cabs_core.data.endpoints.prices import doubt_of_costs
+from cabs_core.data.endpoints.usage import Tokens
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.read import Log, read_log
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.log import LogPool
+from cabs_core.data.pool_files.prices import USUAL_SEARCH, USUAL_TIERS, CallPrice
 from cabs_core.data.pool_files.prompts import PromptsPool
-from cabs_core.data.pool_files.sections import Price
 
 #: endings of a router's event log
 EVENT_LOGS = (".sqlite", ".sqlite3", ".db")
@@ -71,20 +72,90 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
             frame[name] = values.fillna(_NO_TASK) if name == "task" else values
     raw = RawOutcomes.from_tidy(frame, origin=str(path))
     receipt = asdict(log.receipt)
-    receipt["notes"] = [*receipt["notes"], *_doubts(log, pool_file.pool.prices)]
-    return replace(raw, report={**raw.report, "receipt": receipt})
+    pool = pool_file.pool
+    assert isinstance(pool, LogPool)
+    prices = _by_name_in_log(pool)
+    by_price = costs_by_price(log, prices)
+    notes = [*_doubts(log, by_price), *_lacking(log, prices, all_calls=pool.missing != "price")]
+    receipt["notes"] = [*receipt["notes"], *notes]
+    priced = np.full(raw.scores.shape, np.nan)
+    priced[np.arange(len(log)), [raw.arms.index(name) for name in log.frame["model"]]] = by_price
+    return replace(raw, priced_costs=priced, report={**raw.report, "receipt": receipt})
 
 
-def _doubts(log: Log, prices: Mapping[str, Price]) -> list[str]:
-    """Return a note if the costs of a log may be in another unit than USD."""
+def _by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:
+    """{name in the log: price}; a model of several names has one price."""
+    if not pool.models:
+        return dict(pool.prices)
+    found: dict[str, CallPrice] = {}
+    for shown, names in pool.names_in_source().items():
+        if shown in pool.prices:
+            found |= dict.fromkeys(names, pool.prices[shown])
+    return found
+
+
+def costs_by_price(log: Log, prices: Mapping[str, CallPrice]) -> np.ndarray:
+    """`[n]` USD of each call by a price; nan without a price, or if nothing says how many tokens it took.
+
+    Args:
+        prices: {model as the log names it: price}.
+    """
+    found = np.full(len(log), np.nan)
+    details = log.details
+    rows = zip(log.frame["model"], details["counts"], details["input_tokens"], details["output_tokens"])
+    for row, (model, counts, into, out) in enumerate(rows):
+        price = prices.get(model)
+        if price is None:
+            continue
+        if counts is None and not (np.isnan(into) or np.isnan(out)):
+            counts = Tokens(float(into), float(out))
+        if counts is not None:
+            cost = replace(counts, usd=None).cost(price)
+            found[row] = np.nan if cost is None else cost
+    return found
+
+
+def _lacking(log: Log, prices: Mapping[str, CallPrice], *, all_calls: bool) -> list[str]:
+    """Return a note for every tier or search that calls name and their price lacks.
+
+    Args:
+        all_calls: prices give the cost of every call; otherwise of those that have none.
+    """
+    lacking: Counter[tuple[str, str]] = Counter()
+    calls = zip(log.frame["model"], log.details["counts"], log.frame["cost"].isna())
+    for model, counts, without_cost in calls:
+        if model not in prices or counts is None or not (all_calls or without_cost):
+            continue
+        for words in replace(counts, usd=None, currency="").unpriced(prices[model]):
+            lacking[model, words] += 1
+    notes = []
+    for (model, words), number in lacking.items():
+        notes.append(
+            f"{counted(number, 'call')} of {model} with {words}, which prices.{model} lacks: counted at the "
+            f"ordinary price. {_usual(words)}"
+        )
+    return notes
+
+
+def _usual(words: str) -> str:
+    """Say what providers usually ask for a tier or a search, and where to put the price."""
+    kind, _, name = words.partition(" ")
+    if kind == "tier":
+        times = f" (providers usually ask {USUAL_TIERS[name]:g} times)" if name in USUAL_TIERS else ""
+        return f"Give tiers: {{{name}: MULTIPLE}}{times}"
+    return f"Give per_search (providers usually ask {USUAL_SEARCH:g} USD)"
+
+
+def _doubts(log: Log, by_price: np.ndarray) -> list[str]:
+    """Return a note if the costs of a log may be in another unit than USD.
+
+    Args:
+        by_price: `[n]` costs of the calls by the pool's prices, nan where they are not known.
+    """
     costs = log.frame["cost"].to_numpy(dtype=np.float64)
     known = ~np.isnan(costs)
     if not known.any():
         return []
-    into, out = (log.details[name].to_numpy(dtype=np.float64) for name in ("input_tokens", "output_tokens"))
-    price_in = np.array([prices[m].input if m in prices else np.nan for m in log.frame["model"]])
-    price_out = np.array([prices[m].output if m in prices else np.nan for m in log.frame["model"]])
-    by_price = (into * price_in + out * price_out) / PRICED_TOKENS
     both = known & ~np.isnan(by_price)
     expected = float(np.median(by_price[both])) if both.any() else None
     note = doubt_of_costs(float(np.median(costs[both if both.any() else known])), expected)

@@ -138,6 +138,8 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
 def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
     """`[n, K]` USD = (tokens in x price + tokens out x price) / 1e6, or the constant per call.
 
+    Of a log it is what the price says of all that the provider counted (`endpoints.usage.Tokens`).
+
     nan where a token count that its price needs is missing: a missing cost is never taken as 0.
 
     Raises:
@@ -166,6 +168,9 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
                         "to 0 if it is not charged, or give cost_per_call"
                     )
                 costs[:, j] += column * usd / PRICED_TOKENS
+            if raw.priced_costs is not None:
+                known = ~np.isnan(raw.priced_costs[:, j])
+                costs[known, j] = raw.priced_costs[known, j]
     return costs
 
 

@@ -25,6 +25,8 @@ _NUMBERS = {
     "latency": "latencies",
     "propensity": "propensities",
 }
+#: fields with a cell for each query and model
+_CELLS = (*_NUMBERS.values(), "priced_costs")
 #: 1 January 2000 in seconds since 1970; smaller numbers in a column of times are no times
 _FIRST_TIME = 946_684_800.0
 #: how the columns of further judges begin, in tables with canonical names
@@ -47,6 +49,8 @@ class RawOutcomes(QueryTable):
     sessions: np.ndarray | None = None
     groups: np.ndarray | None = None
     times: np.ndarray | None = None
+    #: `[n, K]` USD of calls by the pool's prices, nan where nothing says what was counted
+    priced_costs: np.ndarray | None = None
     origin: str = "table"
     report: dict[str, Any] = field(default_factory=dict)
 
@@ -193,7 +197,7 @@ class RawOutcomes(QueryTable):
             joined = [pd.DataFrame(cells[:, group]).bfill(axis=1).iloc[:, 0] for group in groups]
             return np.column_stack([cells[:, kept], *joined])
 
-        tables: dict[str, Any] = {name: together(getattr(self, name)) for name in _NUMBERS.values()}
+        tables: dict[str, Any] = {name: together(getattr(self, name)) for name in _CELLS}
         return replace(
             self, arms=[*alone, *several], report={**self.report, "merged_models": several}, **tables
         )
@@ -213,7 +217,7 @@ class RawOutcomes(QueryTable):
                     f"table.{did_you_mean(name, self.arms)} It has: {listed(self.arms, 400)}"
                 )
             columns.append(self.arms.index(name))
-        cells = {name: getattr(self, name) for name in _NUMBERS.values()}
+        cells = {name: getattr(self, name) for name in _CELLS}
         chosen: dict[str, Any] = {name: None if a is None else a[:, columns] for name, a in cells.items()}
         return replace(self, arms=list(names), **chosen)
 

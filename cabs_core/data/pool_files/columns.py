@@ -99,6 +99,7 @@ class LogColumns(_Columns):
     cached: Text | None = None  #: true if a cache answered
     usage: Text | None = None  #: usage block of the provider
     currency: Text | None = None  #: currency of the cost
+    tier: Text | None = None  #: service tier of the call, by which `prices` may multiply
     id: Text | None = None  #: id of the call
     trace: Text | None = None  #: id of its trace
     parent: Text | None = None  #: id of the call that it is a part of

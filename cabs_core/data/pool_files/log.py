@@ -8,7 +8,8 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from cabs_core.data.pool_files.columns import LogColumns, Text
-from cabs_core.data.pool_files.pool import CallCosts, Pool, Prices, faults_of_prices, faults_of_range
+from cabs_core.data.pool_files.pool import CallCosts, Pool, faults_of_prices, faults_of_range
+from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.pool_files.sections import LogFormat, LogReplay, LogRouter, Score
 from cabs_core.data.pool_files.strict import Strict
 
@@ -48,8 +49,9 @@ class LogPool(Pool):
     router: LogRouter = LogRouter()
     #: the worst and the best score that can be given; they count as 0 and 1
     score_range: tuple[Score, Score] = (0.0, 1.0)
-    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks
-    prices: Prices = Field({})
+    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks. A price has
+    #: the fields of `price` in the upstreams file: cached tokens, long prompts, tiers and searches count
+    prices: dict[str, CallPrice] = Field({})
     #: constant USD per call of a model, for models without prices; used like them
     cost_per_call: CallCosts = Field({})
     #: decisions without a cost: left out, refused, or priced first

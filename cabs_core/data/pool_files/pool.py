@@ -18,13 +18,12 @@ from cabs_core.base.utility import middle_rho
 from cabs_core.data.pool_files.columns import Text
 from cabs_core.data.pool_files.goals import Goal, Requests
 from cabs_core.data.pool_files.policy_names import MOST_POLICIES, policy_names
+from cabs_core.data.pool_files.prices import MOST_USD, Price
 from cabs_core.data.pool_files.sections import (
-    MOST_USD,
     Deployed,
     Encoder,
     Features,
     Oracle,
-    Price,
     Replay,
     ReplayBase,
     RouterBase,

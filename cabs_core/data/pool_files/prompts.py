@@ -10,7 +10,8 @@ from pydantic import Field
 from cabs_core.data.pool_files.collect import Collect
 from cabs_core.data.pool_files.columns import PromptColumns, Text
 from cabs_core.data.pool_files.pool import ReplayedPool
-from cabs_core.data.pool_files.sections import LogFormat, Price
+from cabs_core.data.pool_files.prices import Price
+from cabs_core.data.pool_files.sections import LogFormat
 from cabs_core.data.pool_files.strict import Strict
 
 

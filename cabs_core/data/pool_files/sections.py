@@ -9,6 +9,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 from cabs_core.base.catalog.conditions import CONDITIONS
 from cabs_core.base.catalog.encoders import encoder_record
 from cabs_core.data.pool_files.columns import LogColumns, Text
+from cabs_core.data.pool_files.prices import MOST_USD
 from cabs_core.data.pool_files.rhos import PAPER_GRID, rounded_rho
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.data.pool_files.strict import Strict
@@ -22,29 +23,6 @@ def _known_condition(name: str) -> str:
 
 SEED = 2**63 - 1  #: what the random generators of numpy and torch both take
 Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
-MOST_USD = 1e6  #: largest price, or cost of a call: a larger number is not in USD
-_LEAST_USD = 1e-3  #: a price below it is that of a token, not of a million
-
-
-class Price(Strict):
-    """USD per one million tokens."""
-
-    input: float = Field(ge=0, le=MOST_USD)
-    output: float = Field(ge=0, le=MOST_USD)
-
-    def doubt(self, name: str) -> str:
-        """A question where a price can only be that of one token; else ''. name: of the price, for people."""
-        small = {k: v for k, v in self.model_dump().items() if isinstance(v, float) and 0 < v < _LEAST_USD}
-        if not small:
-            return ""
-        shown = ", ".join(f"{k} {v:g}" for k, v in small.items())
-        meant = ", ".join(f"{k}: {v * 1e6:.4g}" for k, v in small.items())
-        return (
-            f"{name} is {shown} USD per million tokens, less than anybody asks. Is it the price of one "
-            f"token? Then write {meant}; costs are a millionth of what they should be otherwise"
-        )
-
-
 LogFormat = Literal["table", "litellm", "langfuse", "openai", "otel", "openinference", "vllm_sr", "helicone"]
 
 

@@ -18,7 +18,8 @@ from cabs_core.data.pool_files.pool import (
     faults_of_prices,
     faults_of_range,
 )
-from cabs_core.data.pool_files.sections import MOST_USD, SEED, Score
+from cabs_core.data.pool_files.prices import MOST_USD
+from cabs_core.data.pool_files.sections import SEED, Score
 from cabs_core.data.pool_files.strict import Strict
 
 

@@ -6,7 +6,16 @@ from cabs_core.base.errors import DataError
 from cabs_core.data.tables.table import Table
 
 #: plain names of the two columns that hold the models of a battle
-_PAIRS = (("modela", "modelb"), ("model1", "model2"), ("leftmodel", "rightmodel"))
+_PAIRS = (
+    ("modela", "modelb"),
+    ("model1", "model2"),
+    ("leftmodel", "rightmodel"),
+    ("chosenmodel", "rejectedmodel"),
+    ("modelchosen", "modelrejected"),
+    ("winnermodel", "losermodel"),
+)
+#: plain names of two columns that hold models or answers of a battle in a table without a column of models
+_PAIRS_ALONE = (("left", "right"), ("chosen", "rejected"), ("responsea", "responseb"), ("answera", "answerb"))
 
 
 def plain(name: str) -> str:
@@ -26,7 +35,7 @@ def refuse_battles(table: Table) -> None:
         DataError: the rows of the table compare a pair of models.
     """
     names = {plain(name): name for name in table.columns}
-    for left, right in _PAIRS:
+    for left, right in (*_PAIRS, *(() if "model" in names else _PAIRS_ALONE)):
         if left in names and right in names:
             raise DataError(
                 f"{table.path}: a row compares a pair of models ({names[left]}, {names[right]}): who won "

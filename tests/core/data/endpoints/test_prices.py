@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cabs_core.base.amounts import Amount, read_amount, unit_of
-from cabs_core.data.endpoints.prices import CallPrice
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import Tokens, tokens_of, usage_of_reply
+from cabs_core.data.pool_files.prices import CallPrice
 
 URL = "http://127.0.0.1:8000/v1"
 PRICE = CallPrice(

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cabs_core.data.endpoints.prices import CallPrice
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import estimated, tokens_of
+from cabs_core.data.pool_files.prices import CallPrice
 from cabs_server.streams import Events
 
 PRICE = CallPrice(input=1.0, output=10.0, cached=0.1, cache_write=1.25)
@@ -168,3 +168,18 @@ def test_an_error_keeps_its_words_beside_the_choice_that_broke_off():
     read = Events("chat")
     read.feed(f"data: {json.dumps(broken)}\n\n".encode())
     assert read.error == "gone" and read.failure["error"]["code"] == 502
+
+
+def test_sources_of_a_live_search_are_billed_as_searches() -> None:
+    counted = tokens_of({"prompt_tokens": 100, "completion_tokens": 50, "num_sources_used": 4})
+    assert counted is not None and counted.searches == 4
+    assert counted.cost(CallPrice(input=0, output=0, per_search=0.025)) == pytest.approx(0.1)
+
+
+def test_a_call_that_stays_in_one_country_has_a_tier_unless_it_may_go_anywhere() -> None:
+    usage = {"input_tokens": 1_000_000, "output_tokens": 0}
+    price = CallPrice(input=2.0, output=10.0, tiers={"us": 1.1})
+    kept = tokens_of({**usage, "inference_geo": "us"})
+    anywhere = tokens_of({**usage, "inference_geo": "global"})
+    assert kept is not None and anywhere is not None
+    assert (kept.cost(price), anywhere.cost(price)) == (pytest.approx(2.2), pytest.approx(2.0))

@@ -13,7 +13,7 @@ from cabs_core.data.logs.read import read_log
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import from_logs, load_outcomes
 from cabs_core.data.pool_files import read_pool_file
-from cabs_core.data.pool_files.sections import Price
+from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.validation.overview import overview
 
 NAMES = ["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "small", "azure/small"]
@@ -185,8 +185,9 @@ def test_costs_far_above_tokens_by_price_are_a_note_of_the_receipt(tmp_path):
         "n_output_tokens": 10,
     }
     log = read_log_of(tmp_path, row)
-    assert from_logs._doubts(log, {}) == []
-    [note] = from_logs._doubts(log, {"m": Price(input=10.0, output=30.0)})
+    assert from_logs._doubts(log, from_logs.costs_by_price(log, {})) == []
+    by_price = from_logs.costs_by_price(log, {"m": CallPrice(input=10.0, output=30.0)})
+    [note] = from_logs._doubts(log, by_price)
     assert "385 times" in note and "unit: cents" in note
 
 
