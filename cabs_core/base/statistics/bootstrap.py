@@ -1,6 +1,6 @@
 """Resampling over clusters of queries, for what has no formula."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 
 import numpy as np
@@ -9,6 +9,9 @@ from numpy.typing import ArrayLike
 from cabs_core.base.statistics.clusters import cluster_sums
 
 REPLICATES = 1000
+#: numbers that a block of draws holds, and numbers of all draws that are kept for the next call
+_BLOCK = 2_000_000
+_MOST_KEPT = 8_000_000
 
 
 @lru_cache(maxsize=8)
@@ -91,13 +94,23 @@ def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     The same number of rows and the same seed always give the same draws.
     """
     count = len(values)
+    # an answer draws from the same number of rows several times, but of many rows the draws fill the memory
+    is_small = count * draws <= _MOST_KEPT
+    blocks = _kept_draws(count, draws, seed) if is_small else _draws(count, draws, seed)
+    return np.concatenate([times.astype(np.float64) @ values for times in blocks])
+
+
+@lru_cache(maxsize=2)
+def _kept_draws(count: int, draws: int, seed: int) -> tuple[np.ndarray, ...]:
+    return tuple(_draws(count, draws, seed))
+
+
+def _draws(count: int, draws: int, seed: int) -> Iterator[np.ndarray]:
+    """Yield blocks `[b, count]` of how often each of `count` rows is drawn, `draws` lines in all."""
     rng = np.random.Generator(np.random.PCG64([seed, count, draws]))
-    sums = np.empty((draws, values.shape[1]))
-    # of many rows, a few draws at a time: the weights are as many numbers as rows times draws
-    step = max(1, min(draws, 2_000_000 // max(count, 1)))
+    step = max(1, min(draws, _BLOCK // max(count, 1)))
     for start in range(0, draws, step):
         size = min(step, draws - start)
         drawn = rng.integers(0, count, size=(size, count)) + count * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
-        sums[start : start + size] = times.astype(np.float64) @ values
-    return sums
+        yield times.astype(np.uint32)

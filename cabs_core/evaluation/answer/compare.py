@@ -124,7 +124,8 @@ class Money:
         cost, other_cost: mean USD of a request that were found.
         draws, other_draws: `[draws]` the same in each draw.
         dearest: largest share of the money of either option that its ten dearest prompts hold.
-        independent: number of clusters of equal weight that are as good (Kish 1965).
+        independent: number of clusters of equal cost that are as good (Kish 1965), the smaller one of both
+            options.
     """
 
     cost: float
@@ -163,14 +164,14 @@ class Money:
         """One-sided p-value of the hypothesis that the option costs as much as the other one, or more."""
         if not self.known:
             return 1.0
-        return p_value_of_draws(self.draws >= self.other_draws, self.independent)
+        return p_value_of_draws(self.other_draws - self.draws, self.independent)
 
     @property
     def p_dearer(self) -> float:
         """One-sided p-value of the hypothesis that the option costs as much as the other one, or less."""
         if not self.known:
             return 1.0
-        return p_value_of_draws(self.draws <= self.other_draws, self.independent)
+        return p_value_of_draws(self.draws - self.other_draws, self.independent)
 
 
 def tail_of_draws(tail: float, independent: float) -> float:
@@ -185,11 +186,24 @@ def tail_of_draws(tail: float, independent: float) -> float:
     return float(special.ndtr(-quantile * math.sqrt((freedom + 1.0) / freedom)))
 
 
-def p_value_of_draws(against: np.ndarray, independent: float) -> float:
-    """One-sided p-value of what so many bootstrap draws, `[draws]` bool, speak for; see `tail_of_draws`."""
-    share = (1.0 + float(against.sum())) / (1.0 + len(against))
+def p_value_of_draws(draws: np.ndarray, independent: float) -> float:
+    """One-sided p-value of the hypothesis that a figure is 0 or less, from its bootstrap draws.
+
+    Few clusters are allowed for as in `tail_of_draws`. If no draw is 0 or less, the p-value is that of a
+    normal distribution with the mean and the spread of the draws: one divided by the number of draws would
+    not do for an option among many, whose share of the error is small.
+
+    Args:
+        draws: `[draws]` of the figure.
+        independent: number of clusters of equal weight that are as good.
+    """
+    against = float((draws <= 0).sum())
+    share = (1.0 + against) / (1.0 + len(draws))
+    if against == 0:
+        spread = float(draws.std())
+        share = min(share, float(special.ndtr(-float(draws.mean()) / spread)) if spread > 0 else 0.0)
     freedom = max(independent - 1.0, 1.0)
-    quantile = -float(special.ndtri(min(share, 1.0 - 1e-12)))
+    quantile = -float(special.ndtri(min(max(share, 1e-300), 1.0 - 1e-12)))
     return float(special.stdtr(freedom, -quantile * math.sqrt(freedom / (freedom + 1.0))))
 
 
@@ -208,6 +222,11 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
     if error > 0 and other > 0:
         return math.hypot(CROSS_FITTED, other / error)
     return CROSS_FITTED
+
+
+def weights_paid(played: Decisions) -> np.ndarray:
+    """Return the decisions, `[N, K]`, that the money of an option is told of."""
+    return played.weights if played.exported is None else played.exported
 
 
 def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
@@ -241,10 +260,19 @@ def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> l
                 draws=drawn[:, 3 * k] / drawn_weight,
                 other_draws=drawn[:, 3 * k + 1] / drawn_weight,
                 dearest=max(_held_by_dearest(cost), _held_by_dearest(other)) if weight.sum() > 0 else 1.0,
-                independent=independent(weight),
+                independent=_carriers(cost, other, weight),
             )
         )
     return found
+
+
+def _carriers(cost: np.ndarray, other: np.ndarray, weight: np.ndarray) -> float:
+    """Number of clusters of equal cost that are as good as these, `[G]`, of the option that has fewer.
+
+    An option that costs nothing has as many as clusters of equal weight.
+    """
+    sums = [paid for paid in (cost, other, weight) if paid.any()]
+    return min((independent(paid) for paid in sums), default=0.0)
 
 
 def _held_by_dearest(costs: np.ndarray) -> float:

@@ -7,7 +7,8 @@
 Single models are judged on every prompt, rules and routers on prompts that they were not made from
 (`Decisions`).
 The error of the first screen is shared: half of it for "switch", over all other models together, and half for
-"rules" and "router" together (Holm). Printed intervals are two-sided 95 % intervals of each option alone.
+"rules" and "router" together (Holm). Printed intervals are two-sided 95 % intervals of each option. That of
+an option that was picked from several allows for the pick (`_rung`).
 """
 
 from collections.abc import Sequence
@@ -25,10 +26,12 @@ from cabs_core.evaluation.answer.compare import (
     cross_fitted_factor,
     monies,
     quality_of,
+    weights_paid,
 )
 from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import (
     DEAREST,
+    LEVEL,
     MOST_OF_THE_MONEY,
     RECOMMENDABLE,
     SHARES_OF_FITTED,
@@ -167,6 +170,8 @@ class _Option:
     tests: Tests = field(default_factory=lambda: Tests(1.0, 1.0, 1.0, 1.0))
     word: Word = Word.UNKNOWN
     sure_low: float = float("nan")
+    #: number of options that the shown one was picked from and that may be as good, itself among them
+    alike: int = 1
 
 
 def answer(
@@ -193,7 +198,10 @@ def answer(
     fitted = _with_words(judged[len(named) :], SHARES_OF_FITTED, options, table, single)
     shown = []
     if single:
-        shown.append(_most_promising(single, table, options))
+        picked = _most_promising(single, table, options)
+        shown.append(picked)
+        # one page prints one interval of one model
+        single = [picked if option.use == picked.use else option for option in single]
     for rung in (RULES, ROUTER):
         same = [option for option in fitted if option.rung == rung]
         if same:
@@ -228,7 +236,7 @@ def _judged(
     options: AnswerOptions,
 ) -> list[_Option]:
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
-    paid = [_paid(played) for _, played in named]
+    paid = [weights_paid(played) for _, played in named]
     money = monies([Pair.of(table, weights, baseline) for weights in paid], table.clusters, options)
     options_found = []
     for (rung, played), pair, costs in zip(named, pairs, money, strict=True):
@@ -238,11 +246,6 @@ def _judged(
             quality = quality.widened(cross_fitted_factor(quality, table, played))
         options_found.append(_Option(rung, use, played, pair, quality, costs))
     return options_found
-
-
-def _paid(played: Decisions) -> np.ndarray:
-    """Return the decisions that the money of an option is told of; no prompt that is not covered has any."""
-    return played.weights if played.exported is None else played.exported
 
 
 def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _Option:
@@ -303,7 +306,8 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
     """Return True if `a` is as good as `b` and cheaper, or better and not dearer than today's model."""
     tail = options.level / 2
     pair = Pair.of(table, a.played.weights, b.played.weights)
-    (money,) = monies([Pair.of(table, _paid(a.played), _paid(b.played))], table.clusters, options)
+    paid = Pair.of(table, weights_paid(a.played), weights_paid(b.played))
+    (money,) = monies([paid], table.clusters, options)
     quality = quality_of(table, pair, a.played.weights, b.played.weights)
     if max(quality.p_value_above(-options.tolerance), money.p_cheaper) <= tail:
         return True
@@ -328,7 +332,7 @@ def _choice(
 
 
 def _most_promising(found: Sequence[_Option], table: ScoredTable, options: AnswerOptions) -> _Option:
-    """Return the option that a rung shows.
+    """Return the option that a rung shows, with the number of options that it was picked from.
 
     Of options that may be recommended it is one that no other beats, the cheapest of these. Otherwise it is
     the one that is worth most if a saving of the whole cost is worth the tolerance.
@@ -340,23 +344,48 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
         if not any(_beats(other, option, table, options) for other in allowed if other is not option)
     ]
     if allowed:
-        return min(unbeaten or allowed, key=lambda option: (option.money.cost, str(option.use)))
+        return _picked(
+            min(unbeaten or allowed, key=lambda option: (option.money.cost, str(option.use))), found
+        )
 
     def worth(option: _Option) -> tuple[float, str]:
         saved = 1.0 - option.money.ratio if option.money.known else 0.0
         value = option.quality.mean + options.tolerance * saved
         return -round(float(np.nan_to_num(value, nan=-2.0)), 9), str(option.use)
 
-    return min(found, key=worth)
+    return _picked(min(found, key=worth), found)
+
+
+def _picked(option: _Option, found: Sequence[_Option]) -> _Option:
+    """Return an option of `found` with the number of those that may be as good or better."""
+    mean = option.quality.mean
+    alike = sum(other.quality.interval(LEVEL / 2)[1] >= mean for other in found if other is not option)
+    return replace(option, alike=1 + alike)
 
 
 def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
+    """Return what is printed of an option.
+
+    An option that was picked from several looks better and cheaper than it is. Its interval then has nearly
+    all of its error at the end where it is less good, or dearer, shared by all that might have been picked.
+    """
     tail = options.level / 2
+    picked_tail = min(tail, 2.0 * tail / option.alike)
     pair, money = option.pair, option.money
-    low, high = (0.0, 0.0) if option.rung == KEEP else option.quality.interval(tail)
-    known = money.known and option.rung != KEEP
-    ratio_low, ratio_high = money.ratio_interval(tail) if known else (None, None)
-    saving_low, saving_high = money.saving_interval(tail) if known else (None, None)
+    low = 0.0
+    high = 0.0
+    ratio_low: float | None = None
+    ratio_high: float | None = None
+    saving_low: float | None = None
+    saving_high: float | None = None
+    if option.rung != KEEP:
+        low = option.quality.interval(picked_tail)[0]
+        high = option.quality.interval(tail)[1]
+    if option.rung != KEEP and money.known:
+        ratio_low = money.ratio_interval(tail)[0]
+        ratio_high = money.ratio_interval(picked_tail)[1]
+        saving_low = money.saving_interval(picked_tail)[0]
+        saving_high = money.saving_interval(tail)[1]
     median, high_latency = _latencies(option.played.weights, pair.weight, table)
     requests = options.requests_per_month
     seen = pair.weight > 0

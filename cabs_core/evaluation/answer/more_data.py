@@ -40,9 +40,9 @@ def more_data(rung: Rung, options: AnswerOptions | None = None, *, compared: int
         nothing if the word of the rung is another one, or if no interval is known.
     """
     options = options or AnswerOptions()
-    if rung.word != Word.UNKNOWN or rung.independent < 2 or not math.isfinite(rung.high - rung.low):
+    if rung.word != Word.UNKNOWN or rung.independent < 2 or not math.isfinite(rung.high):
         return ()
-    error = (rung.high - rung.low) / 2 / -float(special.ndtri(options.level / 2))
+    error = (rung.high - rung.difference) / -float(special.ndtri(options.level / 2))
     if error <= 0:
         return ()
     shares = SHARES_OF_FITTED if rung.rung in (RULES, ROUTER) else SHARES_OF_MODELS

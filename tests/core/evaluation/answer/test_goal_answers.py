@@ -78,6 +78,26 @@ def test_a_budget_buys_the_best_quality_that_is_not_worse_than_todays() -> None:
     assert (small.choice, small.confirmed) == ("cheap", True)
 
 
+def test_a_budget_that_rare_dear_calls_exceed_is_seldom_confirmed() -> None:
+    confirmed = 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        costs = np.where(rng.random((100, 1)) < 0.01, 20.0, 1.0) * rng.lognormal(-0.045, 0.3, (100, 1))
+        prompts = np.arange(100)
+        table = ScoredTable(("only",), np.ones((100, 1)), costs, prompts.astype(str), prompts, 0)
+        goal = Goal(budget_per_month=1.19 / 1.01, requests_per_month=1)
+        confirmed += goal_answer(goal, table).confirmed
+    assert confirmed <= 5
+
+
+def test_a_budget_of_one_and_a_half_times_the_cost_is_confirmed() -> None:
+    mean_cost = 0.009 * np.exp(0.4**2 / 2)
+    goal = Goal(budget_per_month=1.5 * mean_cost, requests_per_month=1)
+    table = made(600)
+    alone = replace(table, models=("big",), scores=table.scores[:, :1], costs=table.costs[:, :1])
+    assert goal_answer(goal, alone).confirmed
+
+
 def test_a_latency_needs_a_table_that_has_it() -> None:
     table = made(300)
     with pytest.raises(DataError):

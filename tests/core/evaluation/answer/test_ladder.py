@@ -127,6 +127,39 @@ def test_no_prompt_lost_among_a_hundred_does_not_show_that_none_is() -> None:
     assert switch.word == Word.UNKNOWN
 
 
+def _alike(models: int, n: int) -> ScoredTable:
+    """Return today's model and others that are as good at a third of the price."""
+    rng = np.random.default_rng(3)
+    easy = rng.random((n, 1)) < 0.9
+    right = np.where(easy, rng.random((n, 1)), rng.random((n, models + 1))) < 0.85
+    costs = np.array([1.0] + [0.33] * models) * rng.lognormal(0.0, 0.4, (n, models + 1))
+    names = tuple(f"m{j}" for j in range(models + 1))
+    return ScoredTable(names, right.astype(float), costs, np.full(n, "all"), np.arange(n), 0)
+
+
+def test_the_interval_of_a_model_picked_among_ten_alike_reaches_further_down() -> None:
+    table = _alike(10, 200)
+    picked = answer(table).rung("switch")
+    assert picked is not None
+    places = [0, table.models.index(picked.use)]
+    alone = replace(
+        table,
+        models=("today", picked.use),
+        scores=table.scores[:, places],
+        costs=table.costs[:, places],
+    )
+    same = answer(alone).rung("switch")
+    assert same is not None
+    assert picked.low < same.low
+    assert picked.high == pytest.approx(same.high)
+
+
+def test_a_saving_is_told_of_one_of_sixty_models() -> None:
+    switch = answer(_alike(60, 800)).rung("switch")
+    assert switch is not None
+    assert switch.word == Word.CHEAPER
+
+
 def test_money_is_not_told_where_ten_prompts_hold_most_of_it() -> None:
     table = made(600)
     table.costs[:5] *= 200
