@@ -22,10 +22,19 @@ _NO_COMMANDS = {"yaml", "toml", "json", "sql", "mermaid", "text", "math", ""}
 _PAGES = "tests/e2e/test_pages.py"
 FOLLOWED = {
     "bash": dict.fromkeys(
-        ("README.md", "deploy.md", "new-model.md", "no-scores.md", "traces.md", "your-own-table.md"), _PAGES
+        (
+            "README.md",
+            "deploy.md",
+            "in-service.md",
+            "new-model.md",
+            "no-scores.md",
+            "traces.md",
+            "your-own-table.md",
+        ),
+        _PAGES,
     ),
     "python": {
-        "deploy.md": _PAGES,
+        "in-service.md": _PAGES,
         "no-scores.md": "tests/core/data/collect/test_command_page.py",
         "operations.md": "tests/dagster/test_component.py",
     }

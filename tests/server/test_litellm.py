@@ -116,20 +116,24 @@ def test_the_self_test(plugin):
         run(strangers())
 
 
-def test_a_failed_attempt_is_a_decision_of_its_own(plugin):
+def test_a_failed_attempt_is_a_decision_of_its_own_with_a_reason(plugin, make_bundle):
+    """The model that the router chooses fails, so that at least one attempt fails whatever is drawn."""
+    folder = make_bundle("carrot", epsilon=0.0)
+    plugin.router = Router.load(folder)
+    chosen = Router.load(folder).route(ASK[0]["content"]).model
+
     async def work():
         router = litellm.Router(
-            model_list=deployments(failing=MODELS[:3]), num_retries=6, allowed_fails=0, cooldown_time=60
+            model_list=deployments(failing=[chosen]), num_retries=6, allowed_fails=0, cooldown_time=60
         )
         answer = await router.acompletion(model="cabs", messages=ASK)
-        return answer, await settled(plugin, 1)
+        return answer, await settled(plugin, 2)
 
-    answer, decisions = run(work())
-    assert answer.choices[0].message.content == f"from {MODELS[3]}"
-    assert decisions[-1].arm == MODELS[3] and decisions[-1].status == "answered"
-    assert all(d.status == "error" for d in decisions[:-1])
-    assert decisions[-1].reason is None
-    assert all("RateLimitError" in d.reason and "429" in d.reason for d in decisions[:-1])
+    answer, (*failed, answered) = run(work())
+    assert {(d.arm, d.status) for d in failed} == {(chosen, "error")}
+    assert all("RateLimitError" in d.reason and "429" in d.reason for d in failed)
+    assert answered.arm != chosen and answer.choices[0].message.content == f"from {answered.arm}"
+    assert (answered.status, answered.reason) == ("answered", None)
 
 
 def test_a_call_that_it_did_not_route_is_left_alone(plugin):
