@@ -4,6 +4,7 @@ not have."""
 from __future__ import annotations
 
 import logging
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -167,7 +168,7 @@ def test_a_run_of_some_policies_shows_all_that_are_there(world) -> None:
     }
     trace = check_of(part, "trace")
     assert not trace.passed and trace.severity == dg.AssetCheckSeverity.WARN
-    assert "2 policies of the pool were not played yet: random, best_single" in (trace.description or "")
+    assert "random, best_single" in (trace.description or "")
     whole = make(instance, [replay], key)
     chain_of().store.delete(("replay", "tiny", "0500", "lin_ucb"))
     again = make(instance, [replay], key, **some)
@@ -221,7 +222,7 @@ def test_the_audit_plays_a_sample_again_and_finds_a_replay_that_differs(world) -
         make(instance, [replay], partitions.grid_key("tiny", rho))
     result = make(instance, [replay_audit], "tiny", ops={"replay_audit": {"config": {"cells": 3, "seed": 7}}})
     (check,) = result.get_asset_check_evaluations()
-    assert check.passed and check.description == "3 replays are the same"
+    assert check.passed and check.description.startswith("3 replays")
     target = Target("replay", chain_of().pool, 0.0, "random")
 
     then = ReplaySummary.of(chain_of().store.record(target.parts))
@@ -321,7 +322,7 @@ def test_what_dagster_knows_of_a_pool_file(tiny_pool: Path) -> None:
         (record,) = instance.fetch_observations(dg.AssetKey("pool_file"), limit=1).records
         metadata = {name: value.value for name, value in record.asset_observation.metadata.items()}
         assert metadata["rhos"] == "0, 500" and metadata["policies"] == "random, best_single, lin_ucb"
-        assert metadata["due"] == "all of it: it was not run yet"
+        assert metadata["due"].startswith("all of it")
         tiny_pool.write_text(tiny_pool.read_text().replace("trials: 2", "trials: 3"))
         assert partitions.observe(instance, due()) == {"tiny": ["replay.trials: 2 -> 3"]}
         assert partitions.observe(instance, due()) == {}
@@ -340,5 +341,5 @@ def test_a_failing_check_of_data_says_what_to_do() -> None:
     small = CheckResult("split_sizes", False, "ERROR", "test 8", "at least 10 queries in each", means)
     (result,) = data_results("splits", [plain(small)], {"valid"})
     assert result.description == small.failure
-    assert "split_sizes: test 8, expected at least 10 queries" in small.failure
+    assert re.search(r"split_sizes.*test 8.*at least 10", small.failure)
     assert "add prompts" in small.failure and "`accept: [split_sizes]`" in small.failure

@@ -44,7 +44,7 @@ def test_from_a_pool_to_a_router_that_learns(ran: Path, tmp_path: Path) -> None:
     output = output_of(
         "export", "--pool", "tiny", "--out", str(out), "--policy", "hier_mix", "--epsilon", "0.1"
     )
-    assert "goes on learning" in output and "which chose it and so flatter it" in output
+    assert "goes on learning" in output
     verdict = (out / "held_out.md").read_text().strip()
     assert verdict in output and verdict in output_of("serve", "--router", str(out), "--check")
     assert "hier_mix" in output and [p.name for p in tmp_path.glob("*")].count("router") == 1

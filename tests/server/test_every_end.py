@@ -372,7 +372,7 @@ def test_an_answer_that_unpacks_to_too_much_is_not_kept(served, monkeypatch):
         upstream.headers, upstream.body = {"content-encoding": "gzip"}, gzip.compress(b" " * (64 << 20))
         (start, *_) = await ask(app, {})
         rows = await ended(app)
-        assert start["status"] == 502 and {r.reason for r in rows} == {"answered with more than is read"}
+        assert start["status"] == 502 and all(r.reason and r.status == "error" for r in rows)
         upstream.body = gzip.compress(b'{"choices": [' + b"{}," * 50_000 + b"{}]}")
         (start, *_) = await ask(app, {})
         assert start["status"] == 502

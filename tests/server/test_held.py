@@ -194,7 +194,7 @@ def test_a_named_model_and_a_decision_stay_with_the_holder_as_well(keyed):
         answer = c.post("/v1/responses", json={"model": MODELS[1], **held})
         error = answer.json()["error"]["message"]
         assert answer.status_code == 503
-        assert f"held by the upstream of {MODELS[0]}, so {MODELS[1]} cannot" in error
+        assert MODELS[0] in error and MODELS[1] in error
         of_the_same_key = c.post("/v1/responses", json={"model": MODELS[3], **held})
         assert of_the_same_key.status_code == 200
         decided = [c.post("/v1/decision", json=held).json()["model"] for _ in range(8)]

@@ -143,7 +143,7 @@ def test_the_command_line_of_the_serving_install(make_bundle, tmp_path) -> None:
     done = CliRunner().invoke(main, ["feedback", json.loads(done.output)["id"], "--score", "1", *where])
     assert done.exit_code == 0 and "recorded" in done.output
     done = CliRunner().invoke(main, ["doctor", "--router", str(tmp_path / "none")])
-    assert done.exit_code == 2 and "there is no router at" in done.output
+    assert done.exit_code == 2 and str(tmp_path / "none") in done.output
     assert sorted(main.commands) == ["doctor", "feedback", "log", "rollback", "route", "router", "serve"]
 
 

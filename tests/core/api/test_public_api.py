@@ -125,7 +125,7 @@ def test_differences_are_paired_and_static_ones_have_an_error(problem):
     assert a.dearest_call == np.max([problem.costs.max(), problem.offline_costs.max()])
     assert usual.high < 0.01 and dear.high == pytest.approx(dear.value + 5 * (1 - 0.05 ** (1 / 150)))
     few = paired_difference(*(replace(x, priced=60.0) for x in (a, b)), "cost")
-    assert np.isnan(few.low) and "no interval: 60 prompts or conversations are known" in str(few)
+    assert np.isnan(few.low) and "60 prompts" in str(few)
     again = paired_difference(b, a)
     assert again.value == -difference.value and again.se == pytest.approx(difference.se)
     with pytest.raises(DataError, match="not paired"):

@@ -31,7 +31,8 @@ def test_only_the_chosen_policies_are_tuned(home: Path) -> None:
     made = make_artifact(some, some.stage("tuning"), Options(notify=notes.append))
     first = json.loads((made.folder / "tuning.json").read_text())
     assert set(first) == {"lin_ucb"}
-    assert notes == ["tuning lin_ucb: 1 of 2 configurations (50 % of the tuning)"]
+    (note,) = notes
+    assert "lin_ucb" in note and "1 of 2 configurations" in note and "50 %" in note
     again = chain_of().over(["lin_ucb"])
     assert again.status(again.stage("tuning")).state == "fresh"
 

@@ -42,12 +42,12 @@ def chain(tmp_path, monkeypatch):
 def test_the_verdict_is_of_held_out_prompts_and_of_the_rho_that_is_served(chain):
     verdict = standing.held_out(chain, 100.0, "ridge")
     assert verdict.decision == "keep"
-    assert "300 held-out queries (60 independent prompts)" in verdict.text
-    assert "-0.0200 (-0.0500 to +0.0010, 95 %)" in verdict.text
+    assert "300" in verdict.text and "60 independent" in verdict.text
+    assert "-0.0200 (-0.0500 to +0.0010" in verdict.text
     assert "plays hier_mix" in standing.held_out(chain, 100.0, "hier_mix").text
     compared = json.dumps({"by_value": [CASE | {"against": "mini"}]})
     (chain.store.folder(()) / VERDICT).write_text(compared, encoding="utf-8")
-    assert "comparisons with mini a request" in standing.held_out(chain, 100.0).text
+    assert "comparisons with mini" in standing.held_out(chain, 100.0).text
     of_another_rho = standing.held_out(chain, 50.0)
     assert not of_another_rho.decision and "rho 50" in of_another_rho.text
 

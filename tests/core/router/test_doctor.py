@@ -63,7 +63,7 @@ def test_never_scored_and_failing(make_bundle, test_prompts, tmp_path):
         router.finish(router.route(test_prompts[0]).id, status="error")
     router.close()
     words = " ".join(examine(folder, log)["problems"])
-    assert "no decision was ever scored" in words and "never played" in words and "failed" in words
+    assert all(fact in words for fact in ("ever scored", "never played", "failed"))
 
 
 def test_no_log_and_no_log_file(make_bundle, tmp_path):
@@ -138,7 +138,7 @@ def test_a_new_bundle_beside_an_old_log_is_shown_as_it_is(used, make_bundle, tmp
     ).database.transaction  # calls by the old bundle, a minute after the new one was put there
     run(lambda r: r("UPDATE decisions SET ts = ts + 60 WHERE seq > 50"), append=True)
     (problem,) = examine(folder, log)["problems"]
-    assert f"10 calls were decided by bundle {facts['bundles'][0]['bundle']}" in problem
+    assert "10 calls" in problem and facts["bundles"][0]["bundle"] in problem
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_model_whose_scores_left_what_is_expected_is_named(
     expected = {a["name"]: a["mean_score"] for a in router.manifest.arms}
     assert set(named) <= {worse, better} and named[worse]["mean"] < 0, expected
     (line,) = [p for p in facts["problems"] if p.startswith(worse)]
-    assert "worse than the bundle expects" in line and follows in line
+    assert "worse" in line and follows in line
     assert facts["learns"] == (policy == "hier_mix")
 
 

@@ -68,8 +68,7 @@ def test_an_estimate_that_fails_leaves_those_of_others(
     data = read_decisions(tmp_path / "log.sqlite", make_bundle("ridge", epsilon=0.5))
 
     rows = evaluate_pool(pool, artifacts, data, policies=["carrot", "ridge"], rhos=[300.0])
-    assert [r["refused"] for r in rows if r["policy"] == "carrot"] == [
-        "it cannot be asked: carrot cannot be played today"
-    ]
+    (refused,) = [r["refused"] for r in rows if r["policy"] == "carrot"]
+    assert "carrot cannot be played today" in refused
     assert any(r["estimator"] == "dr" for r in rows if r["policy"] == "ridge")
     assert as_table(rows).num_rows == len(rows)

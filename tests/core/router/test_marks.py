@@ -134,7 +134,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     router = Router.load(folder, log=nothing_wanted, seed=1, score_share=0.01)
     decision = next(d for d in router.route_many(test_prompts) if not d.marked)
     router.feedback(decision.id, score=1.0)
-    with pytest.raises(DataError, match=r"no scored decision .* 1 scores.*not marked"):
+    with pytest.raises(DataError, match=r"\b1 scores.*not marked"):
         read_events(nothing_wanted, router.arms)
 
 
@@ -161,7 +161,7 @@ def test_the_queue(make_bundle, test_prompts, tmp_path):
     newest = next(csv.DictReader(io.StringIO(CliRunner().invoke(main, listed).output)))
     assert newest["response_id"] == "'=cmd()\\x1b[2J"
     absent = CliRunner().invoke(main, [*listed[:4], "--log", str(tmp_path / "no.sqlite")])
-    assert absent.exit_code and "there is no log at" in absent.output
+    assert absent.exit_code and "no.sqlite" in absent.output
 
 
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan"), "lots", True])

@@ -23,7 +23,7 @@ def test_the_interval_decides(difference: float, se: float, n: int, margin: floa
         word in verdict.reason for word in ("not worse by more than", "worse beyond noise", "cannot tell")
     ]
     assert reasons[0] == verdict.promote and sum(reasons) == 1
-    assert "more scored decisions are needed" in verdict.reason or not reasons[2]
+    assert f"{max(verdict.needed - n, 1):,} more" in verdict.reason or not reasons[2]
     # so many decisions of the same spread make the interval of two equal routers narrow enough in nine of ten
     # cases
     sd = se * n**0.5

@@ -78,10 +78,8 @@ def test_an_unbiased_judge_is_not_blamed_and_a_biased_one_is():
     assert any("favours long answers" in t for t in long)
     own = instrument.warnings(measure("gpt-j", *simulated(rng, 400, own=0.3)))
     assert any("own family (openai)" in t for t in own)
-    assert any(
-        "agreement with people is low" in t
-        for t in instrument.warnings(measure("j", *simulated(rng, 150, error=0.4)))
-    )
+    noisy = instrument.warnings(measure("j", *simulated(rng, 150, error=0.4)))
+    assert any("agreement" in t for t in noisy) and not any("agreement" in t for t in fair)
     assert "never compared" in instrument.warnings({"labelled": 0})[0]
 
 

@@ -68,7 +68,7 @@ def test_gaps_at_random_are_predicted_and_others_count_as_wrong(with_gaps) -> No
     assert not gap["at_random"] and gap["others"]["high"] < 0
     assert (outcomes.scores[outcomes.answered == 0] == 0).all() and (outcomes.costs > 0).all()
     (text,) = gaps_text(outcomes.report["gaps"])
-    assert "small was not tried on" in text and "count as wrong" in text and "95 % interval" in text
+    assert text.startswith("small ") and "count as wrong" in text and "95 % interval" in text
 
 
 def test_held_out_outcomes_change_no_prediction(with_gaps) -> None:
@@ -109,7 +109,8 @@ def test_full_tables_are_as_ever(with_gaps, pool_file) -> None:
 
 def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: Path) -> None:
     about = overview(with_gaps(table("hard")))
-    assert "600 queries x 2 models" in about.text and "small was not tried on" in about.text
+    (gap,) = gaps_text(about.outcomes.report["gaps"])
+    assert "600" in about.text and gap in about.text
     with pytest.raises(DataError, match=r"check queries_kept.*missing: predict"):
         overview(pool_file(source={"kind": "file", "path": "table.parquet"}))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -238,8 +239,7 @@ def test_misalignment_stops_only_tables_that_are_joined_by_order(clean: Outcomes
 def test_unrelated_blocks_are_named(clean: Outcomes) -> None:
     blocks = checked("alignment_blocks", misaligned(clean))
     assert [b["models"] for b in blocks.examples] == ["m0, m1, m2", "m3, m4"]
-    assert "block 1 (3): m0, m1, m2, predictable from the text" in blocks.observed
-    assert "block 2 (2): m3, m4, not predictable from the text" in blocks.observed
+    assert re.search(r"m0, m1, m2, predictable .*m3, m4, not predictable", blocks.observed)
     assert [b["models"] for b in checked("alignment_text", misaligned(clean)).examples] == ["m3, m4"]
 
 

@@ -40,16 +40,16 @@ def test_an_overview_says_what_the_table_holds(cabs_home: Path, tmp_path: Path) 
     frame.loc[16, "score"] = None
     about = overview(load_pool_file(given(tmp_path, frame)))
     text = about.text
-    assert "900 rows, 297 queries x 3 models, 1 task" in text
-    assert "left out: 3 of 300 queries" in text and "missing costs: medium 2" in text
+    assert {"900", "297", "3", "1"} <= set(about.lines[0].replace(",", "").split())
+    assert "3 of 300 queries" in text and "costs: medium 2" in text
     kept = about.outcomes
     for j, arm in enumerate(kept.arms):
         (line,) = [line for line in about.lines if line.startswith(arm)]
         assert f"{kept.scores[:, j].mean():.3f}" in line and f"{1000 * kept.costs[:, j].mean():.4g}" in line
-    assert "repeated prompts: 1, the most often (2 times) 'Ticket 0: refund" in text
+    assert "(2 times) 'Ticket 0: refund" in text
     assert "chosen from the costs" in text
-    (worth,) = [line for line in about.lines if line.startswith("one right answer is worth: ")]
-    assert worth.startswith("one right answer is worth: $0.002, ") and "$0.50, any price (" in worth
+    (worth,) = [line for line in about.lines if "right answer is worth" in line]
+    assert "$0.002, " in worth and "$0.50, any price (" in worth
     # 297 prompts are too few to show that scores follow from words, so nothing is said of it
     assert about.warnings == ()
 
@@ -58,7 +58,7 @@ def test_rhos_that_do_not_fit_the_costs_are_noted(cabs_home: Path, tmp_path: Pat
     dear = support_table().assign(cost=lambda f: f["cost"] * 1000)
     about = overview(load_pool_file(given(tmp_path, dear, "replay: {rhos: paper}\n")))
     assert "most models cost more" in about.text
-    assert "depends on it between about $2.00 and $500" in about.text
+    assert "$2.00 and $500" in about.text
     free = overview(load_pool_file(given(tmp_path, support_table().assign(cost=0))))
     assert "nothing can be saved" in free.text
 
@@ -69,9 +69,8 @@ def test_prices_of_a_token_are_asked_about(cabs_home: Path, tmp_path: Path) -> N
     prices = "prices: {small: {input: 2.5e-6, output: 1e-5}, medium: {input: 0.02, output: 0}}\n"
     pool_file = load_pool_file(given(tmp_path, frame, "missing: price\n" + prices))
     warnings = overview(pool_file).warnings
-    (question,) = [warning for warning in warnings if "one token?" in warning]
-    assert "prices.small is input 2.5e-06, output 1e-05" in question
-    assert "write input: 2.5, output: 10" in question
+    (question,) = [warning for warning in warnings if "prices.small" in warning]
+    assert "input 2.5e-06, output 1e-05" in question and "input: 2.5, output: 10" in question
 
 
 def test_a_check_that_would_stop_a_run_refuses_the_table(cabs_home: Path, tmp_path: Path) -> None:
@@ -95,10 +94,7 @@ def test_a_large_table_is_told_what_it_will_take(cabs_home: Path, tmp_path: Path
     monkeypatch.setattr(module, "_LARGE", 900)
     monkeypatch.setattr(module, "_SECONDS", 0.2)
     about = overview(load_pool_file(path))
-    assert (
-        "large: 900 outcomes will take about 3 minutes of processor time and 0.4 GB of memory" in about.text
-    )
-    assert "and embedding, whose rate" in about.text
+    assert all(figure in about.text for figure in ("900 outcomes", "3 minutes", "0.4 GB", "embedding"))
     fitted = overview(load_pool_file(given(tmp_path, support_table(), "encoder: {name: tfidf-svd}\n")))
     assert "processor time" in fitted.text and "embedding" not in fitted.text
 
@@ -164,10 +160,7 @@ def test_what_stands_above_the_header_and_what_lacks_a_column(cabs_home: Path, t
     wide.drop(columns="large_cost").reset_index().to_csv(table, index=False)
     columns = "columns: {score: '{model}_score', cost: '{model}_cost'}"
     path.write_text(f"source: {{kind: file, path: tickets.csv, layout: wide, {columns}}}\n")
-    assert (
-        "not read: large_score, since a column of such a model is not there"
-        in overview(load_pool_file(path)).text
-    )
+    assert "not read: large_score" in overview(load_pool_file(path)).text
 
 
 def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
@@ -176,7 +169,7 @@ def test_adding_shows_the_overview(cabs_home: Path, tmp_path: Path) -> None:
     path = given(tmp_path, support_table(), "score_range: [0, 1]\n# a comment stays\n")
     added = CliRunner().invoke(main, ["pool", "add", str(path)])
     assert added.exit_code == 0, added.output
-    assert "300 queries x 3 models" in added.output and "next: cabs run --pool tickets" in added.output
+    assert "300 queries" in added.output and "cabs run --pool tickets" in added.output
     assert "# a comment stays" in (cabs_home / "pools" / "tickets.yaml").read_text()
 
 
@@ -214,5 +207,5 @@ def test_judges_and_near_duplicates_are_told(cabs_home: Path, tmp_path: Path) ->
     columns = ", columns: {score: judge_a, judges: [judge_b]}}"
     path.write_text(path.read_text().replace("tickets.csv}", "tickets.csv" + columns))
     text = overview(load_pool_file(path)).text
-    assert "means of 2 judges (judge_a, judge_b)" in text
-    assert "near-duplicates: 20 prompts in 10 groups" in text
+    assert "(judge_a, judge_b)" in text
+    assert "20 prompts in 10 groups" in text

@@ -128,7 +128,7 @@ def test_a_users_table_is_clustered_too_and_so_is_the_comparison() -> None:
 def test_one_conversation_is_no_sample() -> None:
     frame = calls().assign(session="the only one")
     evaluation = evaluate(read_table(frame), np.tile([0.0, 1.0], (len(frame), 1)), 0.0)
-    assert "of one prompt or conversation" in evaluation.refused and not evaluation.rows
+    assert "conversation" in evaluation.refused and not evaluation.rows
 
 
 def test_few_conversations_have_wide_intervals() -> None:
