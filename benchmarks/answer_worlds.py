@@ -4,11 +4,11 @@
     python -m benchmarks.answer_worlds --tables 60 --sizes 100 500 --worlds templates router
 
 A world draws a scored table, makes rules and a ridge router by folds, and asks `answer`. False is a table
-with a
-word that is not true of the generator: "better" without a gain, "as good" beyond the tolerance, "cheaper"
-where nothing is saved, "worse" where nothing is lost. Coverage is that of the printed 95 % intervals of the
-difference in score and of the share of the cost. Power is how often the switch is settled, as a share of the
-tables in which Student's paired test on all rows settles it at the same level.
+with a word that is not true of the generator: "better" without a gain, "as good" beyond the tolerance,
+"cheaper" where nothing is saved, "worse" where nothing is lost. Coverage is that of the printed 95 %
+intervals of the difference in score and of the share of the cost. Power is how often the switch is settled,
+as a share of the tables in which Student's paired test on all rows settles it at the same level. A second
+table is that of goals (`benchmarks.answer_goals`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from scipy import special, stats
 
+from benchmarks.answer_goals import EXCEEDED, FULFILLED, Costs, GoalWorld, lognormal, measured, pareto
 from benchmarks.script import Script
 from cabs_core.base.atomic import write_text
 from cabs_core.base.statistics.uncertainty import holm
@@ -109,6 +110,22 @@ def plain(
         right[tasks == "t3", 1] -= lost_task
         paid, expected = _prices(rng, n, prices, sigma)
         return Drawn(_table(_answers(rng, right, agree), paid, tasks), right, expected)
+
+    return draw
+
+
+def alike(others: int, price: float) -> Callable[[Rng, int], Drawn]:
+    """Return a generator of models that are as good as today's, at one price."""
+    return plain([0.85] * (others + 1), [1.0] + [price] * others)
+
+
+def heavy(costs: Costs) -> Callable[[Rng, int], Drawn]:
+    """Return a generator of an equal model at three fifths of the price, with these costs of a call."""
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        right = np.full((n, 2), 0.85)
+        paid = np.column_stack([costs(rng, n), 0.6 * costs(rng, n)])
+        return Drawn(_table(_answers(rng, right, 0.8), paid, _tasks(n)), right, np.tile([1.0, 0.6], (n, 1)))
 
     return draw
 
@@ -237,6 +254,12 @@ WORLDS = (
     World("equal at a third of the price", plain([0.85, 0.85, 0.6], [1.0, 0.33, 0.1], 0.5)),
     World("one point worse at a third", plain([0.85, 0.84, 0.6], [1.0, 0.33, 0.1], 0.5)),
     World("one topic much worse", plain([0.88, 0.88, 0.78], [1.0, 0.2, 0.02], 0.4, lost_task=0.3)),
+    World("one topic lost wholly", plain([0.88, 0.88, 0.78], [1.0, 0.2, 0.02], 0.4, lost_task=0.88)),
+    World("two models alike at a third", alike(2, 0.33)),
+    World("five models alike at a third", alike(5, 0.33)),
+    World("ten models alike at a third", alike(10, 0.33)),
+    World("costs of sigma 2", heavy(lognormal(2.0))),
+    World("costs with a Pareto tail of 1.5", heavy(pareto(1.5))),
     World("just beyond the tolerance", plain([0.85, 0.8195, 0.8195], [1.0, 0.3, 0.1], 0.6)),
     World("right in 99 %, the other in 95.9 %", plain([0.99, 0.959], [1.0, 0.5], 0.9)),
     World("lost wholly on 3.1 %, at a fifth", beyond(0.031 / 0.75, 0.2)),
@@ -280,8 +303,10 @@ class Counted:
 
     tables: int = 0
     false: int = 0
-    rungs: int = 0
-    covered: int = 0
+    switches: int = 0
+    switches_covered: int = 0
+    fitted: int = 0
+    fitted_covered: int = 0
     money: int = 0
     money_covered: int = 0
     settled: int = 0
@@ -350,9 +375,14 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
             continue
         difference, ratio = truth_of(rung, drawn, gain)
         wrong |= is_false(rung, difference, ratio, options.tolerance)
-        seen.rungs += 1
-        seen.covered += rung.low <= difference <= rung.high
-        if rung.cost_low is not None and rung.cost_high is not None and rung.rung == "switch":
+        covered = rung.low <= difference <= rung.high
+        if rung.rung == "switch":
+            seen.switches += 1
+            seen.switches_covered += covered
+        else:
+            seen.fitted += 1
+            seen.fitted_covered += covered
+        if rung.cost_low is not None and rung.cost_high is not None and rung.rung != "router":
             seen.money += 1
             seen.money_covered += rung.cost_low <= ratio <= rung.cost_high
     seen.false += wrong
@@ -368,6 +398,55 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
     return found
 
 
+def _share(part: int, of: int) -> str:
+    """Share with two digits, and in brackets of how many; empty if of none."""
+    return f"{part / of:.2f} ({of})" if of else ""
+
+
+def print_words(tables: int, sizes: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
+    """Judge the tables of the named worlds, print a line for each world and size, and return the counts."""
+    found: dict[str, Any] = {}
+    print("| world | prompts | false | switch covers | rules, router cover | cost covers | power | better |")
+    print("|---|---|---|---|---|---|---|---|")
+    for world in WORLDS:
+        if not any(part in world.name for part in names):
+            continue
+        for n in sizes:
+            seen = Counted()
+            for k in range(tables):
+                judge(world, np.random.default_rng([k, n, len(world.name)]), n, seen)
+            cells = [
+                world.name,
+                f"{n:,}",
+                f"{seen.false / seen.tables:.3f}",
+                _share(seen.switches_covered, seen.switches),
+                _share(seen.fitted_covered, seen.fitted),
+                _share(seen.money_covered, seen.money),
+                _share(seen.settled_of_these, seen.settled_by_t),
+                f"{seen.better_router / seen.tables:.2f}",
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
+            found[f"{world.name}, {n}"] = vars(seen)
+    return found
+
+
+def print_goals(
+    worlds: Sequence[GoalWorld], tables: int, sizes: Sequence[int], names: Sequence[str]
+) -> dict[str, Any]:
+    """Answer the goals of the named worlds, print a line for each world, and return the shares."""
+    found: dict[str, Any] = {}
+    for world in worlds:
+        if not any(part in world.name for part in names):
+            continue
+        cells = [world.name]
+        for n in sizes:
+            confirmed, of_these, by_t = measured(world, tables, n)
+            cells.append(f"{confirmed:.3f} ({of_these:.2f} of {by_t})")
+            found[f"{world.name}, {n}"] = confirmed
+        print(f"| {' | '.join(cells)} |", flush=True)
+    return found
+
+
 def main(argv: Sequence[str] | None = None) -> None:
     """Judge the tables of every world and print the shares."""
     script = Script(__file__, __doc__)
@@ -375,33 +454,13 @@ def main(argv: Sequence[str] | None = None) -> None:
     script.add_argument("--sizes", type=int, nargs="+", default=SIZES, help="prompts, or conversations")
     script.add_argument("--worlds", nargs="+", default=[""], help="parts of the names of worlds")
     options = script.parse_args(argv)
-    found: dict[str, Any] = {}
-    print("| world | n | false | interval covers | cost covers | settled of t's | router better |")
-    print("|---|---|---|---|---|---|---|")
-    for world in WORLDS:
-        if not any(part in world.name for part in options.worlds):
-            continue
-        for n in options.sizes:
-            seen = Counted()
-            for k in range(options.tables):
-                judge(world, np.random.default_rng([k, n, len(world.name)]), n, seen)
-            money = f"{seen.money_covered / seen.money:.3f} ({seen.money})" if seen.money else ""
-            power = (
-                f"{seen.settled_of_these / seen.settled_by_t:.2f} ({seen.settled_by_t})"
-                if seen.settled_by_t
-                else ""
-            )
-            cells = [
-                world.name,
-                str(n),
-                f"{seen.false / seen.tables:.3f}",
-                f"{seen.covered / max(seen.rungs, 1):.3f}",
-                money,
-                power,
-                f"{seen.better_router / seen.tables:.2f}",
-            ]
-            print(f"| {' | '.join(cells)} |", flush=True)
-            found[f"{world.name}, {n}"] = vars(seen)
+    found = print_words(options.tables, options.sizes, options.worlds)
+    print(f"\n| confirmed goal that no option fulfils | {' | '.join(f'{n:,}' for n in options.sizes)} |")
+    print("|---" * (1 + len(options.sizes)) + "|")
+    found |= print_goals(EXCEEDED, options.tables, options.sizes, options.worlds)
+    print(f"\n| confirmed goal that an option fulfils | {' | '.join(f'{n:,}' for n in options.sizes)} |")
+    print("|---" * (1 + len(options.sizes)) + "|")
+    found |= print_goals(FULFILLED, options.tables, options.sizes, options.worlds)
     if options.json:
         write_text(options.json, json.dumps(found, indent=1))
 
