@@ -203,22 +203,24 @@ class LoggedTable(ScoredTable):
         return enough
 
     def notes(self, played: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-        """(code, sentence) for every option that is not judged, or on some of the prompts alone.
+        """(code, sentence) for options that are not judged, or on some of the prompts alone.
 
         Args:
             played: {rung: `[N, K]` what its option plays}.
         """
         found = []
+        refused: dict[str, list[str]] = {}
         for rung, weights_of_option in played.items():
             reason = self.refusal(weights_of_option)
             judged = ~np.isnan(weights_of_option).any(axis=1)
             if reason:
-                found.append(("refused", f"{rung}: the log cannot tell, since {reason}."))
+                refused.setdefault(reason, []).append(rung)
             elif not judged.all():
                 share = percentage(float(judged.mean()))
-                found.append(
-                    ("held_out", f"{rung}: estimated from the {share} of the calls held out for it.")
-                )
+                text = f"{rung}: estimated from the {share} of the calls that were held out for it."
+                found.append(("held_out", text))
+        for reason, rungs in refused.items():
+            found.append(("refused", f"{', '.join(rungs)}: the log cannot tell, since {reason}."))
         return found
 
     @cached_property
