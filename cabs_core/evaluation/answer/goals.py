@@ -32,7 +32,7 @@ from cabs_core.evaluation.answer.compare import (
     weights_paid,
 )
 from cabs_core.evaluation.answer.ladder import KEEP, LOG, ROUTER, RULES, SWITCH
-from cabs_core.evaluation.answer.logged import LoggedTable
+from cabs_core.evaluation.answer.logged import WITHOUT_PROPENSITIES, LoggedTable
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 #: the dearest call that a budget allows for although the table lacks it: so many times the mean, or so many
@@ -110,6 +110,11 @@ def goal_answer(
     """
     options = options or AnswerOptions()
     reference = _named(goal, table)
+    if isinstance(table, LoggedTable) and table.data.propensities is None:
+        raise DataError(
+            f"goal: {WITHOUT_PROPENSITIES}: log the probability of every choice, or have prompts of the log "
+            "answered again by every model"
+        )
     if goal.latency is not None and table.latencies is None:
         raise DataError(
             "goal: the table has no latencies: map source.columns.latency, or leave latency out of the goal"
@@ -120,6 +125,8 @@ def goal_answer(
     tried = [option for option in tried if not any(_always_asks(option, model) for model in compared)]
     if goal.value_per_right_answer:
         tried = [option for option in tried if option.rung != KEEP]
+    if isinstance(table, LoggedTable):  # an option that the log hardly plays is not judged
+        tried = [option for option in tried if (option.pair.weight > 0).any()]
     if not tried:
         raise DataError("goal: the table has no other model than the one that options are compared with")
     asked = [_conditions(goal, option, table, reference, fits, options) for option in tried]

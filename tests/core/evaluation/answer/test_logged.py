@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cabs_core.base.errors import DataError
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.evaluation.answer import (
     Answer,
@@ -177,6 +178,17 @@ def test_a_goal_is_answered_by_the_estimates_and_todays_choices_are_an_option() 
     assert goal_answer(money, table, rules, (), OPTIONS).usd_per_1000 < 5
     log = goal_answer(Goal(quality=0.99), table, None, (), OPTIONS)
     assert not log.confirmed
+
+
+def test_a_goal_is_refused_if_the_log_has_no_propensities() -> None:
+    with pytest.raises(DataError, match="probability"):
+        goal_answer(Goal(quality=0.5), drawn(7, known=False), None, (), OPTIONS)
+
+
+def test_a_goal_is_not_answered_by_a_model_that_the_log_hardly_plays() -> None:
+    table = drawn(8, n=1000, chances=(0.49, 0.50, 0.01))
+    found = goal_answer(Goal(budget_per_month=1500, requests_per_month=1_000_000), table, None, (), OPTIONS)
+    assert found.use != "m2" and not found.confirmed
 
 
 def test_the_newest_fifth_of_a_log_that_drifted_gives_another_answer() -> None:
