@@ -23,7 +23,7 @@ help:
 	@echo "make gauntlet set up, play clients, attackers, failures and kills against servers and runs"
 	@echo "make ui     set up, open Dagster on http://127.0.0.1:3000 (PORT=3001: on another port)"
 	@echo "make bench  set up with the peers, measure speed beside them"
-	@echo "make verdicts set up, judge the verdicts on 200 tables of known truth"
+	@echo "make verdicts set up, judge the answers of reports on tables of known truth"
 	@echo "make lint   set up, run ruff, the import contracts, mypy and dg check defs"
 	@echo "make docs   set up, build the documentation site into build/site; dead links and unknown names fail"
 	@echo "make dbt    set up, put dbt into build/dbt, an environment of its own that sees the libraries of .venv"
@@ -85,7 +85,7 @@ bench:
 	@for name in solver replay embed; do $(BIN)/python -m benchmarks.speed.$$name || exit 1; done
 
 verdicts: venv
-	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.verdicts $(VERDICTS_ARGS)
+	@OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.answer_worlds $(VERDICTS_ARGS)
 
 lint: venv
 	@$(BIN)/ruff check .

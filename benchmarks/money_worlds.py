@@ -1,7 +1,7 @@
 """Do intervals of money hold the truth? Costs of known tails, on arrays, judged by the product's rules.
 
     python -m benchmarks.money_worlds                      # 400 tables a world and size
-    python -m benchmarks.money_worlds gained --tables 60 --sizes 200
+    python -m benchmarks.money_worlds budget --tables 60 --sizes 200
 
 `tests.money_worlds` says what is drawn, and what is wrong.
 """
@@ -11,17 +11,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from benchmarks.script import Script, write_figures
-from tests.money_worlds import INTERVALS, SIZES, decided, measured
+from tests.money_worlds import INTERVALS, SIZES, budgets, measured
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Print a table: coverage (printed, width) by world and size."""
     parser = Script(__file__, __doc__)
-    parser.add_argument("what", nargs="?", choices=[*INTERVALS, "budget", "power"], default="saved")
+    parser.add_argument("what", nargs="?", choices=[*INTERVALS, "budget"], default="logged")
     parser.add_argument("--tables", type=int, default=400)
     parser.add_argument("--sizes", type=int, nargs="+", default=SIZES)
     args = parser.parse_args(argv)
-    rows = (measured if args.what in INTERVALS else decided)(args.what, args.tables, args.sizes)
+    if args.what in INTERVALS:
+        rows = measured(args.what, args.tables, args.sizes)
+    else:
+        rows = budgets(args.tables, args.sizes)
     print("| costs |", " | ".join(f"n {n}" for n in args.sizes), "|")
     for name in dict.fromkeys(row["world"] for row in rows):
         cells = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -141,24 +141,6 @@ FILES: dict[str, Callable[[bytes], bytes]] = {
 }
 
 
-def every_form(messages: Iterable[tuple[str, str, str]]) -> str:
-    """Every line once, under its heading: how often its form was printed (numbers and names of models left
-    aside), and one example.
-
-    Args:
-        messages: (heading, what it was said of or '', text of one or more lines).
-    """
-    forms: dict[str, dict[str, list[str]]] = {}
-    for heading, about, text in messages:
-        for line in text.splitlines():
-            if line.strip():
-                forms.setdefault(heading, {}).setdefault(_form(line), []).append(f"{about}{line}")
-    return "".join(
-        f"## {heading}\n\n" + "".join(f"{len(lines):5d}x  {lines[0]}\n" for lines in by_form.values()) + "\n"
-        for heading, by_form in forms.items()
-    )
-
-
 def terms(text: str) -> list[str]:
     """Terms of the field in a text that a stranger reads, without what stands in backticks, to be written as
     it is."""
@@ -167,18 +149,6 @@ def terms(text: str) -> list[str]:
         re.sub(r"`[^`]*`", "", text),
         re.IGNORECASE,
     )
-
-
-def _form(line: str) -> str:
-    """What is the same in messages that differ in numbers, signs, names of models, dates and hashes."""
-    line = re.sub(
-        r"\b[0-9a-f]{12,}\b|\b(model_\d+|large|medium|small)\b(, (model_\d+|large|medium|small)\b)*",
-        "#",
-        line,
-    )
-    line = re.sub(r"[-+−]?\d[\d.,:e]*(\d|\b)", "#", line)
-    line = re.sub(r"(#( on # prompts? \(#%\))?, )+#", "#", line)
-    return re.sub(r"\s+|[-+−]", " ", line)
 
 
 def pool_text(changes: dict[str, object] | None = None) -> str:
@@ -218,17 +188,14 @@ def _home(folder: Path) -> Iterator[Path]:
                 os.environ[name] = value
 
 
-def provoked(folder: Path, *, run: bool = True) -> list[tuple[str, str, str]]:
-    """(heading, mistake, what was printed) of every mistake; with `run` also of whole runs and what follows
-    them."""
+def provoked(folder: Path) -> list[tuple[str, str, str]]:
+    """Return (heading, mistake, what was printed) of every mistake."""
     with _home(folder):
         sound = write_example(folder / "sound.csv", 600).read_bytes()
         messages = list(_added(folder, sound))
         messages += [
             ("commands without what they need", " ".join(words), cabs(*words)) for words in _too_early(folder)
         ]
-        if run:
-            messages += list(_runs(folder, sound))
     return messages
 
 
@@ -293,57 +260,3 @@ def _too_early(folder: Path) -> Iterator[tuple[str, ...]]:
     yield "serve", "--router", str(folder / "router")
     yield "doctor", "--router", str(folder / "router")
     yield "rollback", "--pool", "my_pool"
-
-
-def _runs(folder: Path, sound: bytes) -> Iterator[tuple[str, str, str]]:
-    """Runs of a full table, of one with gaps and of a small one; then what is asked of them."""
-    frame = pd.read_csv(folder / "sound.csv")
-    worlds: dict[str, tuple[pd.DataFrame, dict[str, object]]] = {
-        "full": (frame, {"goal": {"quality": 0.95, "of": "large"}}),
-        "gaps": (
-            TABLES["gaps on the hard questions"](frame),
-            {"missing": "predict", "accept": ["split_sizes"]},
-        ),
-        "small": (frame.head(360), {"goal": {"budget_per_month": 1, "requests_per_month": 100}}),
-    }
-    for name, (table, changes) in worlds.items():
-        table.to_csv(folder / f"{name}.csv", index=False)
-        pool, out = folder / f"{name}.yaml", str(folder / f"{name}-router")
-        pool.write_text(pool_text({**changes, "source.path": f"{name}.csv"}), encoding="utf-8")
-        goals = (
-            "quality: 0.9, of: large",
-            "quality: 0.999, of: large",
-            "value_per_right_answer: 0.02",
-            "latency: 2s, share: 0.95",
-            "budget_per_month: 5, requests_per_month: 100000",
-        )
-        for words in (
-            ("pool", "add", str(pool)),
-            ("run", name),
-            ("run", name),
-            ("plan", name),
-            ("check", name),
-            ("report", name),
-            *(("report", name, "--goal", goal) for goal in goals),
-            ("export", "--pool", name, "--out", out),
-            ("export", "--pool", name, "--out", out),
-            ("export", "--pool", name, "--policy", "lin_ucb_full", "--out", f"{out}-2"),
-            ("export", "--pool", name, "--policy", "ridge", "--rho", "77", "--out", f"{out}-3"),
-            ("route", "--router", out, "Name 3 fruits."),
-            ("route", "--router", out, ""),
-            ("route", "--router", out, "Name 3 fruits.", "--available", "gpt-4"),
-            ("doctor", "--router", out),
-            ("deploy", name),
-            ("deploy", name),
-            ("evaluate", name),
-            ("pool", "show", name),
-        ):
-            yield "a run and what follows", " ".join(words), cabs(*words)
-    for path in (folder / "artifacts").glob("outcomes/full/*.parquet"):
-        path.write_bytes(b"damaged")
-    for words in (
-        ("check", "full"),
-        ("report", "full", "--goal", "value_per_right_answer: 0.02"),
-        ("plan", "full"),
-    ):
-        yield "a run and what follows", f"{' '.join(words)}, after a file was damaged", cabs(*words)

@@ -1,209 +1,35 @@
 """Worlds of known truth that break intervals of rows, on arrays, judged by the product's rules.
 
-Verdicts: a world draws the held-out queries of several routers and of one model. Wrong is "deploy" where the
-best router is worth no more than the model (nor saves 5 % at no more than a point of quality). Power is
-"deploy" where a router gains. Goals: one that is just missed must not be confirmed. Promotion on a table: a
-challenger that loses 1 % more than the margin must not take the champion's place, and one that loses nothing
-should. Logs: a printed 95 % interval holds the truth, or a refusal stands in its place. `benchmarks.verdicts`
-goes from the file to the decision instead.
+Goals: one that is just missed must not be confirmed. Promotion on a table: a challenger that loses 1 % more
+than the margin must not take the champion's place, and one that loses nothing should. Logs: a printed 95 %
+interval holds the truth, or a refusal stands in its place. The words of options are judged by
+`benchmarks.answer_worlds`.
 `python -m benchmarks.verdict_worlds` prints them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-from scipy import special
 
-from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.statistics.uncertainty import LEVEL, mean_error, seen_share
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.answer import ScoredTable, goal_answer
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.evaluate import evaluate
-from cabs_core.report.evidence import Played
-from cabs_core.report.gap import Gap, decide
 from cabs_core.router.checks import compare_plays
 
 SIZES = (50, 100, 200, 500, 2000)
 Rng = np.random.Generator
 
 
-@dataclass(frozen=True)
-class WorldTable:
-    """Scores `[routers, n]` and costs of routers, `[n]` of a model; utilities are the scores (rho 0).
-
-    clusters: `[n]`, or None. seen: how much of the queries the routers were seen on (`metrics.seen_share`).
-    dearest: mean cost of the dearest model that they may ask, in those of the model.
-    dearest_call: of the train prompts.
-    """
-
-    scores: np.ndarray
-    costs: np.ndarray
-    model_scores: np.ndarray
-    model_costs: np.ndarray
-    clusters: np.ndarray | None = None
-    seen: float = 1.0
-    dearest: float = 1.0
-    dearest_call: float = 0.0
-
-
 def _right(rng: Rng, chance: np.ndarray) -> np.ndarray:
     return (rng.random(chance.shape) < chance).astype(float)
-
-
-def alike(rng: Rng, n: int, routers: int = 6) -> WorldTable:
-    """All are as good."""
-    chance = np.broadcast_to(rng.uniform(0.3, 0.9, n), (routers + 1, n))
-    scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, (routers + 1, n))
-    return WorldTable(scores[1:], costs[1:], scores[0], costs[0])
-
-
-def repeated(rng: Rng, n: int) -> WorldTable:
-    """The same with each of n prompts five times: what was right once is right again."""
-    once, rows = alike(rng, n), np.arange(n).repeat(5)
-    arrays = (once.scores[:, rows], once.costs[:, rows], once.model_scores[rows], once.model_costs[rows])
-    return WorldTable(*arrays, rows)
-
-
-def conversations(rng: Rng, n: int) -> WorldTable:
-    """n conversations of two to eighteen turns; how well a router does is the conversation's."""
-    session = np.arange(n).repeat(rng.integers(2, 19, n))
-    chance = np.clip(rng.uniform(0.1, 0.9, (7, n)), 0, 1)[:, session]
-    scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, chance.shape)
-    return WorldTable(scores[1:], costs[1:], scores[0], costs[0], session)
-
-
-def unequal(rng: Rng, n: int) -> WorldTable:
-    """n conversations whose sizes have a Pareto tail, up to a quarter of n."""
-    session = np.arange(n).repeat(np.minimum(1 + rng.pareto(1.2, n), max(n / 4, 2)).astype(int))
-    chance = np.clip(rng.uniform(0.3, 0.9, n) + rng.normal(0, 0.2, (7, n)), 0, 1)[:, session]
-    scores, costs = _right(rng, chance), rng.lognormal(0, 0.3, chance.shape)
-    return WorldTable(scores[1:], costs[1:], scores[0], costs[0], session)
-
-
-def rare_failures(rng: Rng, n: int) -> WorldTable:
-    """Ten routers 80 % cheaper with the model's graded scores, that fail on 2 % of prompts: each loses
-    .015."""
-    model, costs = rng.beta(6, 2, n), rng.lognormal(0, 0.3, n)
-    scores = np.where(rng.random((10, n)) < 0.02, 0.0, model)
-    return WorldTable(scores, np.broadcast_to(0.2 * costs, (10, n)), model, costs)
-
-
-def rarely_asked(rng: Rng, n: int) -> WorldTable:
-    """Three routers, each to one cheap model that fails on 2 % of prompts and that was asked on a fifth of
-    them."""
-    whole = rare_failures(rng, n)
-    cheap, costs = (
-        np.column_stack([whole.model_scores, *whole.scores[:3]]),
-        np.column_stack([whole.model_costs, *whole.costs[:3]]),
-    )
-    observed = (rng.random((n, 4)) < [1.0, 0.2, 0.2, 0.2]).astype(float)
-    problem = replace(
-        synthetic_problem(n, 4, 3, offline=30),
-        scores=cheap,
-        costs=costs,
-        observed=observed,
-        predicted_scores=np.full((n, 4), 0.74),
-        predicted_costs=np.tile(costs.mean(axis=0), (n, 1)),
-    )
-    cells = real_values(problem, 0.0)
-    seen = min(seen_share(np.tile(np.eye(4)[j], (n, 1)), observed) for j in (1, 2, 3))
-    return WorldTable(
-        cells.score[:, 1:].T, cells.cost[:, 1:].T, cells.score[:, 0], cells.cost[:, 0], None, seen
-    )
-
-
-def strong(rng: Rng, n: int) -> WorldTable:
-    """A model right in 99 %, routers at half its price in 97.8 %."""
-    costs = rng.lognormal(0, 0.3, n)
-    scores = _right(rng, np.full((4, n), 0.978))
-    return WorldTable(scores[1:], np.broadcast_to(0.5 * costs, (3, n)), _right(rng, np.full(n, 0.99)), costs)
-
-
-def escalates(rng: Rng, n: int, share: float = 0.003) -> WorldTable:
-    """Routers at half the price and the same quality that ask a model 167 times as dear for .3 % of prompts:
-    they save nothing."""
-    scores, costs = _right(rng, np.full(n, 0.8)), rng.lognormal(0, 0.3, n)
-    dear = (1.0 - 0.5 * (1 - share)) / share
-    paid = np.where(rng.random((3, n)) < share, dear, 0.5) * costs
-    return WorldTable(np.broadcast_to(scores, (3, n)), paid, scores, costs, dearest=dear)
-
-
-def heavy(rng: Rng, n: int) -> WorldTable:
-    """Costs of sigma 2; three routers of the same quality save 4 %."""
-    scores = _right(rng, np.full(n, 0.8))
-    costs = rng.lognormal(0, 2.0, (4, n))
-    return WorldTable(np.broadcast_to(scores, (3, n)), 0.96 * costs[1:], scores, costs[0])
-
-
-def gains(rng: Rng, n: int) -> WorldTable:
-    """A router that gains .1, two that gain nothing: not wrong, but power."""
-    model, costs = _right(rng, np.full(n, 0.6)), rng.lognormal(0, 0.3, (4, n))
-    chance = np.array([0.6 + 1 / 3, 0.6, 0.6])[:, None]
-    independent = _right(rng, np.broadcast_to(chance, (3, n)))
-    return WorldTable(np.where(rng.random((3, n)) < 0.7, model, independent), costs[1:], model, costs[0])
-
-
-#: {name: (world, whether "deploy" is right)}
-WORLDS: dict[str, tuple[Callable[[Rng, int], WorldTable], bool]] = {
-    "as good": (alike, False),
-    "each prompt five times": (repeated, False),
-    "conversations": (conversations, False),
-    "conversations of unequal size": (unequal, False),
-    "graded, rare failures": (rare_failures, False),
-    "models asked too rarely": (rarely_asked, False),
-    "strong models": (strong, False),
-    "costs of sigma 2": (heavy, False),
-    "a dear model in .3 %": (escalates, False),
-    "gains .1": (gains, True),
-}
-
-
-def gap_of(table: WorldTable, best: int = 0) -> Gap:
-    """One of the routers against the model."""
-    n = table.scores.shape[1]
-    dearest_call = max(table.dearest_call, float(table.costs.max()), float(table.model_costs.max()))
-    independent = n if table.clusters is None else len(np.unique(table.clusters))
-    problem = SimpleNamespace(
-        clusters=table.clusters, asked=5 * n, dearest_calls=np.array(dearest_call), priced=4 * independent
-    )
-    evidence: Any = SimpleNamespace(
-        problem=problem,
-        real_share=lambda name, rho: table.seen,
-        dearest=table.dearest * float(table.model_costs.mean()),
-    )
-
-    def played(name: str, score: np.ndarray, cost: np.ndarray) -> Played:
-        values = {"utility": score[None], "score": score[None], "cost": cost[None]}
-        trials = {key: value.mean(axis=1, keepdims=True) for key, value in values.items()}
-        return Played(name, np.zeros(1), np.ones((1, n)), **values, trials=trials)
-
-    router = played("router", table.scores[best], table.costs[best])
-    model = played("model", table.model_scores, table.model_costs)
-    return Gap(evidence, router, model, np.ones(1))
-
-
-def verdict(table: WorldTable) -> tuple[str, bool]:
-    """(the decision on the best of the routers, whether the usual interval of rows would have said that it
-    gains)."""
-    k, best = len(table.scores), int(table.scores.mean(axis=1).argmax())
-    gap = gap_of(table, best)
-    rows = mean_error(table.scores[best] - table.model_scores)
-    half = float(special.stdtrit(rows.df, 1 - LEVEL / 2 / k)) * rows.se
-    usual = float((table.scores[best] - table.model_scores).mean()) > half
-    return decide(gap.utility(k), gap.quality(k), gap.saved(k)), usual
-
-
-def _judged(world: Callable[[Rng, int], WorldTable], rng: Rng, n: int) -> tuple[str, bool]:
-    return verdict(world(rng, n))
 
 
 # ---- goals
@@ -321,20 +147,13 @@ LOGS = ("costs of sigma 2.5", "costs of sigma 1.5", "rare failures", "never play
 
 
 def measured(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """One row a world and size: share of decisions, and of tables where the usual interval of rows would say
-    `deploy`."""
+    """Return one row a world and size, with the share of tables in which each thing was said."""
     rows: list[dict[str, Any]] = []
 
     def share(draw: Callable[[Rng, int], Any], n: int) -> list[Any]:
         rng = np.random.default_rng([seed, n, len(rows)])
         return [draw(rng, n) for _ in range(tables)]
 
-    for name, (world, right) in WORLDS.items():
-        for n in sizes:
-            verdicts = share(partial(_judged, world), n)
-            shares = {d: float(np.mean([v[0] == d for v in verdicts])) for d in ("deploy", "keep", "unsure")}
-            usual = float(np.mean([v[1] for v in verdicts]))
-            rows.append({"world": name, "n": n, "right": right, **shares, "by rows": usual})
     for kind in GOALS:
         for n in sizes:
             confirmed = float(np.mean(share(partial(goal, kind), n)))

@@ -119,12 +119,6 @@ def counted(number: int, thing: str) -> str:
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
-def held_out_queries(queries: int, independent: int) -> str:
-    """`200 held-out queries (40 independent prompts)`; no brackets where all are."""
-    apart = "" if independent == queries else f" ({counted(independent, 'independent prompt')})"
-    return f"{queries:,} held-out queries{apart}"
-
-
 def shortened(text: str, longest: int) -> str:
     """The text, or its beginning and end with ` ... ` between, in at most `longest` characters."""
     if len(text) <= longest:

@@ -3,10 +3,13 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from cabs_core.base.errors import ProvenanceError, ResultError
+from cabs_core.data.collect.source import read_people
 from cabs_core.data.inputs import embeddings_of, outcomes_of, splits_of
+from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.pipeline.artifacts import Chain
 from cabs_core.report.data import PoolData
@@ -48,9 +51,10 @@ def answer_for_chain(
     else:
         held_out_plays = None
         validation_plays = _validation_plays(chain) if len(splits) > 1 else None
+    table = outcomes_of(inputs)
     made_from = Inputs(
         pool=chain.pool,
-        table=outcomes_of(inputs),
+        table=table,
         splits=splits,
         vectors=embeddings_of(inputs),
         evidence=evidence,
@@ -58,11 +62,20 @@ def answer_for_chain(
         validation_plays=validation_plays,
         held_out_plays=held_out_plays,
         deployable=tuple(p for p in chain.pool.policies if deployable(p)),
+        people=_people(chain, table),
     )
     found = answer_of_pool(made_from)
     if goal is None:
         return found
     return replace(found, goal=goal_of_pool(goal, made_from, found))
+
+
+def _people(chain: Chain, table: Outcomes) -> np.ndarray | None:
+    """Return the labels of people, `[n, K]`; None for a pool whose answers were not collected."""
+    if not chain.pool.collected:
+        return None
+    folder = chain.verified(chain.stage("scores"))
+    return read_people(folder, [str(name) for name in table.query_ids], table.arms)
 
 
 def _validation_plays(chain: Chain) -> pd.DataFrame | None:

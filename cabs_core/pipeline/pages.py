@@ -114,8 +114,7 @@ class Report(_Page):
                     hashes[stage.name] = record.content
         settings = {
             "goal": pool.goal.text if pool.goal else "",
-            "labels": [pool.table_cost, pool.monthly_requests],
-            "today": [pool.today, pool.tolerance],
+            "today": [pool.today, pool.tolerance, pool.monthly_requests],
             "warnings": data_warnings(self.store, pool.name),
             OLDER_DATA: str(self.chain.older_figures() or ""),
         }
@@ -139,7 +138,7 @@ class Leaderboard(_Page):
     """The page with all pools.
 
     Attributes:
-        verdicts: {pool: verdict of its report, or why there is none now}.
+        verdicts: {pool: answer of its report, or why there is none now}.
     """
 
     verdicts: Mapping[str, str]
@@ -212,8 +211,6 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             older_data=older,
             warnings=data_warnings(store, pool.name),
             answered=partial(answer_with_goal, chain) if folders else None,
-            paid=pool.table_cost,
-            requests_a_month=pool.monthly_requests,
             again=lambda policy, rho: trace_again(chain, policy, rho),
         )
         if folders:
@@ -299,14 +296,13 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
     """What the report says of a collected pool's answers and scores; None for any other pool."""
     if not chain.pool.collected:
         return None
-    from cabs_core.data.collect.source import SCORES  # noqa: PLC0415  (loading the code location stays quick)
     from cabs_core.pipeline.stages.scores import INSTRUMENT  # noqa: PLC0415  (a quick code location)
 
     folder = chain.verified(chain.stage("scores"))
     records = {name: chain.store.record((name, chain.pool.name)) for name in ("answers", "scores")}
     summaries = {name: POOL_STAGES[name].summary(record) for name, record in records.items() if record}
     instrument = json.loads((folder / INSTRUMENT).read_text(encoding="utf-8"))
-    return {**summaries, "instrument": instrument, "table": folder / SCORES}
+    return {**summaries, "instrument": instrument}
 
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:

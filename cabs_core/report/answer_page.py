@@ -1,27 +1,37 @@
 """The first screen of a page: question, answer, saving and doubt, in words and two tables."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cabs_core.base.errors import counted
 from cabs_core.base.units import money, percentage
-from cabs_core.evaluation.answer import LoggedTable, Rung, TaskRow, Word, losses
+from cabs_core.evaluation.answer import Decisions, LoggedTable, Rung, TaskRow, Word, losses, option_worth
 from cabs_core.evaluation.answer.ladder import LOG
 from cabs_core.evaluation.answer.more_data import more_data
+from cabs_core.evaluation.answer.neighbours import NEAR
 from cabs_core.report.names import label
-from cabs_core.report.pool_answer import TASK, PoolAnswer
+from cabs_core.report.pool_answer import LEAST_LABELLED, TASK, Judged, PoolAnswer
+from cabs_core.report.rule_text import listed_names, rule_text
+from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, table_of, words
 
 #: what is used today if it is the choices that a log holds, in words
 LOG_IN_WORDS = "the log's choices"
+#: codes of notes of the answer that the headline, the question or the table have in other words
+_SAID_ELSEWHERE = ("nothing_to_recommend", "assumed_today")
+#: header of the difference in quality to today's model
+_CHANGE = "Change in points (95\u00a0%)"
 _NAMES = {"keep": "Keep", "switch": "Switch", "rules": "Rules", "router": "Router"}
 #: tasks with a table row of excerpts, excerpts of a task, and characters of one
 _MOST_TASKS = 12
 _EXCERPTS = 3
 _LONGEST = 300
+#: characters of the prompt that stands for a cluster
+_LONGEST_CENTER = 90
 #: fewest characters that all prompts share for them to be cut
 _SHARED = 20
 
@@ -46,11 +56,15 @@ class AnswerPage:
     Attributes:
         found: the answer. pool: name of the pool. best: the best policy with its error, in words; it is the
             headline where no model is in use.
+        rhos: cost sensitivities that were replayed; 1 / rho is what a right answer may be worth in USD.
+        scale: what a score counts.
     """
 
     found: PoolAnswer
     pool: str
     best: str = ""
+    rhos: tuple[float, ...] = ()
+    scale: Scale = field(default_factory=Scale)
 
     @property
     def question(self) -> str:
@@ -67,7 +81,7 @@ class AnswerPage:
         if self.found.today_is_guessed:
             guess = (
                 f" That {today} is used today is a guess: it is the dearest model of the table. "
-                "today: MODEL in the pool file changes it."
+                "“today: MODEL” in the pool file changes it."
             )
         return (
             f"{today} answers today. What may be used instead, for which prompts, what does it save?{guess}"
@@ -112,13 +126,15 @@ class AnswerPage:
         return f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
 
     def _quality(self, rung: Rung) -> str:
+        name = self.scale.quality.lower()
+        points = f"{_points(rung.difference)} points, 95 % interval {_interval(rung)}"
         before = percentage(rung.quality - rung.difference, 1)
-        text = (
-            f"quality {percentage(rung.quality, 1)} instead of {before} ({_points(rung.difference)} points, "
-            f"95 % interval {_interval(rung)})"
-        )
+        text = f"{name} {percentage(rung.quality, 1)} instead of {before} ({points})"
+        if self.found.scored.people is not None:
+            text = f"{name} as people would score {points}"
         if rung.word == Word.CHEAPER:
-            text += f": less than {100 * self.found.options.tolerance:g} points worse for sure, the tolerance"
+            tolerance = f"{100 * self.found.options.tolerance:g} points"
+            text += f". It is sure that quality falls by less than {tolerance}, the tolerance"
         return f"{text}."
 
     def _money(self, rung: Rung) -> str:
@@ -143,8 +159,15 @@ class AnswerPage:
     def doubts(self) -> list[str]:
         """What a reader has to know before acting on the answer."""
         found = self.found
-        sentences = [note.text for note in found.answer.notes if note.code != "nothing_to_recommend"]
+        sentences = [note.text for note in found.answer.notes if note.code not in _SAID_ELSEWHERE]
+        sentences += self._people
+        sentences += self._unlike
         rung = self.shown
+        if rung is not None and rung.rung == "rules" and found.by != TASK:
+            sentences.append(
+                "A cluster is a group of prompts that are alike. A request belongs to the cluster whose "
+                "middle is nearest to it; the table below has a prompt from the middle of each."
+            )
         if rung is not None and rung.rung == "rules" and found.by == TASK:
             text = "The rules need the task of a request, as the table names it, from whoever calls."
             if found.guessed_right is not None:
@@ -161,6 +184,48 @@ class AnswerPage:
         return sentences
 
     @property
+    def _people(self) -> list[str]:
+        """Sentence on the labels of people by which a judge's scores are corrected."""
+        people = self.found.scored.people
+        prompts = counted(self.found.labelled, "prompt")
+        if people is not None:
+            answers = counted(int((~np.isnan(people)).sum()), "answer")
+            return [
+                f"A judge gave the scores. Differences, their intervals and the words are as people would "
+                f"score: people labelled {answers} to {prompts}, which corrects the judge. Mean scores are "
+                "the judge's."
+            ]
+        if self.found.labelled:
+            return [
+                f"A judge gave the scores, and people labelled answers to {prompts} only: too few to correct "
+                f"the judge by ({LEAST_LABELLED} are needed)."
+            ]
+        return []
+
+    @property
+    def _unlike(self) -> list[str]:
+        """Sentence on the prompts that are unlike those that the shown rules or router were made from."""
+        fitted = [name for name in ("router", "rules") if name in self.found.unlike]
+        if self.found.answer.recommended in fitted:
+            fitted = [str(self.found.answer.recommended)]
+        if not fitted:
+            return []
+        unlike = self.found.unlike[fitted[0]]
+        name = fitted[0]
+        text = (
+            f"{percentage(unlike.share)} of the prompts have a near neighbour (cosine of {NEAR:g} or more) "
+            f"among those from which the {name} judged on them {'were' if name == 'rules' else 'was'} made"
+        )
+        if not unlike.prompts:
+            return [f"{text}, so nothing is known of prompts that are unlike these."]
+        if not unlike.share:
+            return [f"{text}."]
+        gain = f"{_points(unlike.difference)} points"
+        if np.isfinite(unlike.low) and np.isfinite(unlike.high):
+            gain += f" (95 % interval {_points(unlike.low)} to {_points(unlike.high)})"
+        return [f"{text}. On the other {counted(unlike.prompts, 'prompt')} the difference is {gain}."]
+
+    @property
     def newest(self) -> str:
         """Sentence that compares the newest prompts with the older ones; empty if the table has no times."""
         texts = [note.text for note in self.found.answer.notes if note.code == "newest"]
@@ -173,14 +238,14 @@ class AnswerPage:
         rows = self.found.answer.rungs
         columns: dict[str, Any] = {
             "Option": lambda r: TableCell(_NAMES[r.rung], bold=r.rung == recommended, numeric=False),
-            "Use": lambda r: words(_use(self.found, r)),
-            "Quality": lambda r: percent(r.quality, 1),
-            "Points (95 %)": lambda r: TableCell(_difference(r), r.difference),
+            "Use": lambda r: words(use_text(self.found, r)),
+            self.scale.quality: lambda r: percent(r.quality, 1),
+            _CHANGE: lambda r: TableCell(_difference(r), r.difference),
             "USD per 1,000": lambda r: _usd(r.usd_per_1000),
-            "Saves a month (95 %)": lambda r: TableCell(_saving(r), r.saving_per_month),
+            "Saves a month (95\u00a0%)": lambda r: TableCell(_saving(r), r.saving_per_month),
         }
         if any(rung.latency_median is not None for rung in rows):
-            columns["Seconds: median, 95 %"] = lambda r: TableCell(_latency(r), r.latency_median)
+            columns["Seconds: median (95\u00a0% within)"] = lambda r: TableCell(_latency(r), r.latency_median)
         columns["In a word"] = lambda r: words(str(r.word))
         tolerance = 100 * self.found.options.tolerance
         folds = f"Rules and router are judged on prompts that they were not made from ({self._folds})."
@@ -207,21 +272,83 @@ class AnswerPage:
         if len(rows) < 2:
             return None
         rung = rows[0].rung
-        columns = {
-            "Task": lambda r: words(r.task),
+        columns = {self.found.by.capitalize(): lambda r: words(r.task)}
+        if self.found.centers:
+            columns["Such as"] = lambda r: words(self._center(r.task))
+        columns |= {
             "Prompts": lambda r: TableCell(f"{r.prompts:,}", r.prompts),
             "Use": lambda r: words(r.use),
-            "Points (95 %)": lambda r: TableCell(_difference(r), r.difference),
+            _CHANGE: lambda r: TableCell(self._task_difference(r), r.difference),
+        }
+        switch = self.found.answer.rung("switch")
+        if rung != "switch" and switch is not None:
+            alone = {row.task: row for row in self.found.answer.by_task if row.rung == "switch"}
+            columns[f"With {switch.use} alone (95\u00a0%)"] = lambda r: TableCell(
+                _difference(alone[r.task]) if r.task in alone else "–",
+                alone[r.task].difference if r.task in alone else "",
+            )
+        columns |= {
             "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
             "Today": lambda r: TableCell(money(r.today_usd_per_1000), r.today_usd_per_1000),
         }
         return table_of(
             "by_task",
-            f"{_NAMES[rung]} by task, beside {self._today}",
+            f"{_NAMES[rung]} by {self.found.by}, beside {self._today}",
             rows,
             columns,
-            f"Tasks with fewer than {self.found.options.smallest_task} prompts stand together as other.",
+            f"{self.found.by.capitalize()}s with fewer than {self.found.options.smallest_task} prompts stand "
+            "together as other.",
         )
+
+    def _task_difference(self, row: TaskRow) -> str:
+        """Difference to today's model on a task; 0 without an interval if today's model answers it."""
+        same = row.use == self.found.answer.today and row.difference == 0
+        return "0" if same and row.usd_per_1000 == row.today_usd_per_1000 else _difference(row)
+
+    def _center(self, cluster: str) -> str:
+        """Beginning of the prompt in the middle of a cluster, without what all prompts share."""
+        if cluster not in self.found.centers:
+            return "–"
+        prompts = self.found.outcomes.prompts
+        place = prompts.index(self.found.centers[cluster])
+        return shortened_text(without_shared(prompts)[place], _LONGEST_CENTER)
+
+    @property
+    def worth(self) -> PageTable | None:
+        """Gain of every option beside today's model, by what a right answer is worth; no word of judgement.
+
+        None if no value was tried, or if scores are comparisons, which have no value in dollars.
+        """
+        rungs = [rung for rung in self.found.answer.rungs if rung.rung != "keep"]
+        values = [1.0 / rho for rho in sorted(self.rhos) if rho > 0]
+        if not rungs or not values or self.scale.against:
+            return None
+        columns: dict[str, Any] = {
+            "One right answer is worth": lambda value: TableCell(money(value), value, numeric=False)
+        }
+        for rung in rungs:
+            columns[_NAMES[rung.rung]] = partial(self._worth_cell, rung.rung)
+        return table_of(
+            "by_value",
+            f"USD per 1,000 requests more than {self.found.answer.today} is worth",
+            values,
+            columns,
+            "Worth: what a right answer is worth times quality, less cost, with the 95 % interval of each "
+            "figure alone.",
+        )
+
+    def _worth_cell(self, rung: str, value: float) -> TableCell:
+        """What an option is worth beside today's model, in USD per 1,000 requests, with its interval."""
+        found = self.found
+        played = Decisions(rung, found.decisions(rung))
+        if rung == "rules" and found.rules is not None:
+            played = found.rules
+        worth = option_worth(value, found.scored, played, found.options, fitted=rung in ("rules", "router"))
+        ends = worth.interval(found.options.level / 2)
+        if ends is None:
+            return TableCell("cannot tell", "")
+        low, high = (money(1000.0 * end) for end in ends)
+        return TableCell(f"{money(1000.0 * worth.gain)} ({low} to {high})", 1000.0 * worth.gain)
 
     @property
     def more(self) -> PageTable | None:
@@ -235,12 +362,12 @@ class AnswerPage:
         if not rows:
             return None
         columns: dict[str, Any] = {
-            "Option": lambda r: words(f"{_NAMES[r[0].rung]}: {_use(self.found, r[0])}")
+            "Option": lambda r: words(f"{_NAMES[r[0].rung]}: {use_text(self.found, r[0])}")
         }
         for place, outlook in enumerate(rows[0][1]):
             columns[f"{outlook.prompts:,} more prompts"] = lambda r, k=place: percent(r[1][k].chance)
         return table_of(
-            "more", "Chance that more scored prompts replace the words cannot tell", rows, columns
+            "more", "Chance that more scored prompts replace “cannot tell” by another word", rows, columns
         )
 
     def _task_rows(self) -> list[TaskRow]:
@@ -267,8 +394,18 @@ class AnswerPage:
 
     @property
     def export(self) -> str:
-        """The command that writes what is recommended."""
-        return f"cabs export {self.pool}"
+        """The command that writes what is recommended, or the highest option if nothing is."""
+        command = f"cabs export {self.pool}"
+        if self.shown is None and self.found.answer.rungs:
+            return f"{command} --rung {self.found.answer.rungs[-1].rung}"
+        return command
+
+    @property
+    def export_says(self) -> str:
+        """What the command of `export` does."""
+        if self.shown is None and self.found.answer.rungs:
+            return f"Nothing is recommended. Write option {self.found.answer.rungs[-1].rung} all the same:"
+        return "Write what is recommended:"
 
 
 def recommendation(found: PoolAnswer) -> str:
@@ -287,13 +424,30 @@ def recommendation(found: PoolAnswer) -> str:
     return f"Use {rung.use} instead of {today}"
 
 
+def judged_rung(found: PoolAnswer, name: str) -> Judged | None:
+    """Return a rung as the card of an exported router says it; None if the answer has no such rung."""
+    rung = found.answer.rung(name)
+    if rung is None:
+        return None
+    return Judged(
+        said=f"The report says: {recommendation(found)}. Option {name}: {rung.word}.",
+        today=found.answer.today,
+        quality=rung.quality,
+        difference=rung.difference,
+        low=rung.low,
+        high=rung.high,
+        usd_per_1000=rung.usd_per_1000,
+        folds=found.folds,
+    )
+
+
 def _rules_headline(rule: dict[str, str], today: str) -> str:
-    """`Use mid for all but sql, and keep big there`; every task by its model if there are more models."""
-    kept = [task for task, model in rule.items() if model == today]
+    """Return `Use mid for all but sql, and keep big there`, or the rules if they are of more models."""
+    kept = [group for group, model in rule.items() if model == today]
     others = {model for model in rule.values() if model != today}
     if len(others) == 1 and kept and len(kept) < len(rule) - len(kept):
-        return f"Use {others.pop()} for all but {_listed(kept)}, and keep {today} there"
-    return f"Use {_by_model(rule)}"
+        return f"Use {others.pop()} for all but {listed_names(kept)}, and keep {today} there"
+    return f"Use {rule_text(rule, today)}"
 
 
 def without_shared(prompts: Sequence[str]) -> list[str]:
@@ -318,45 +472,26 @@ def _shared_start(texts: Sequence[str]) -> int:
     return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
 
 
-def shortened_text(text: str) -> str:
+def shortened_text(text: str, longest: int = _LONGEST) -> str:
     """Return the text in one line, cut at the length of an excerpt."""
     line = " ".join(text.split())
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def _prompts(rung: Rung) -> str:
     text = counted(rung.prompts, "prompt")
     if rung.independent < rung.prompts:
-        text += f" ({rung.independent:,} of them independent)"
+        text += f" ({rung.independent:,} if near-copies count once)"
     return text
 
 
-def _use(found: PoolAnswer, rung: Rung) -> str:
+def use_text(found: PoolAnswer, rung: Rung) -> str:
+    """Return what an option uses: a model, rules in words, or the name of a policy."""
     if rung.rung == "rules":
-        return _by_model(rung.use)
+        return rule_text(rung.use, found.answer.today)
     if rung.rung == "router":
         return label(str(rung.use))
     return str(rung.use)
-
-
-def _by_model(rule: dict[str, str]) -> str:
-    """`big for sql; mid for contracts and support`: the model with the most tasks comes last."""
-    if not rule:
-        return "–"
-    tasks: dict[str, list[str]] = {}
-    for task, model in rule.items():
-        tasks.setdefault(model, []).append(task)
-    if len(tasks) == 1:
-        return f"{next(iter(tasks))} for everything"
-    most = max(tasks, key=lambda model: len(tasks[model]))
-    others = [f"{model} for {_listed(names)}" for model, names in tasks.items() if model != most]
-    return f"{'; '.join(others)}; {most} for {_listed(tasks[most])}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def _points(difference: float) -> str:
@@ -403,4 +538,4 @@ def _saving_sentence(rung: Rung) -> str:
 def _latency(rung: Rung) -> str:
     if rung.latency_median is None or rung.latency_95 is None:
         return "–"
-    return f"{rung.latency_median:.1f}, {rung.latency_95:.1f}"
+    return f"{rung.latency_median:.1f} ({rung.latency_95:.1f})"

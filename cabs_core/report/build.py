@@ -10,20 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.atomic import write_bytes, write_text
 from cabs_core.base.paths import VERDICT, safe_name
-from cabs_core.data.pool_files.sections import Split
 from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.changes import changes, previous_facts
 from cabs_core.report.collected import collection_of
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, load_evidence
-from cabs_core.report.labels import table_cost, with_labels
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import PoolPage
 from cabs_core.report.plots.page import render_page, start_bundling
-from cabs_core.report.pool_answer import REQUESTS, GoalAnswer, PoolAnswer
+from cabs_core.report.pool_answer import GoalAnswer, PoolAnswer
 from cabs_core.report.tables import write_tables
-from cabs_core.report.verdict import Verdict, verdicts
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.storage import StoredTrace
@@ -33,7 +30,12 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 @dataclass(frozen=True)
 class ReportResult:
-    """Where the page is, figures (flat, JSON-safe), the verdict for a pull request, {name: PNG of 100 kB}."""
+    """A page that was written.
+
+    Attributes:
+        path: of the page. summary: its figures, flat and safe for JSON. markdown: the answer for a pull
+            request. images: {name: PNG of at most 100 kB}.
+    """
 
     path: Path
     summary: dict[str, Any]
@@ -53,8 +55,6 @@ def build_report(
     collection: Mapping[str, Any] | None = None,
     warnings: Sequence[str] = (),
     answered: Callable[[Evidence], PoolAnswer] | None = None,
-    paid: float | None = None,
-    requests_a_month: int | None = None,
     older_data: str = "",
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> ReportResult:
@@ -71,11 +71,9 @@ def build_report(
         warnings: of the data checks, for the first screen.
         answered: makes the answer, with that to the pool's goal, from the replays; None if the table is not
             at hand.
-        paid: USD that the table cost, where it was not collected; requests_a_month: of the traffic that it is
-            for. None: nobody has said.
         again: plays (policy, rho) again, whose rounds were pruned.
-        older_data: since when and why the marts are not of the data at hand: then there is no verdict. Empty:
-            they are.
+        older_data: since when and why the marts are not of the data at hand: then there is no answer. Empty
+            if they are.
 
     Raises:
         ResultError: a mart has not been built, or holds nothing of this pool.
@@ -93,27 +91,21 @@ def build_report(
             outcomes=None if outcomes is None else Path(outcomes),
             again=again,
         )
-    decided = [] if older_data else verdicts(data, evidence)
-    if evidence is not None:
-        drawn = Split.model_validate(data.settings.get("split") or {}).drawn
-        table = table_cost(paid, requests_a_month, evidence.problem.asked, collection, drawn=drawn)
-        decided = with_labels(decided, data, evidence, table)
     first = None
     if evidence is not None and answered is not None:
-        first = AnswerPage(answered(evidence), pool, findings.best_policy(data))
+        rhos = tuple(sorted(data.compared))
+        first = AnswerPage(answered(evidence), pool, findings.best_policy(data), rhos, data.scale)
     headline = _headline(data, first, older_data)
-    facts = _facts(data, decided, headline)
+    facts = _facts(data, headline)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
     page = PoolPage(
         data,
         evidence,
-        decided,
-        collection_of(collection, evidence, decided, data.scale),
+        collection_of(collection, data.scale),
         changes(before, facts),
         [("All pools", "../index.html"), *([("Profile of the data", profile_link)] if profile_link else [])],
         warnings,
         older_data,
-        requests_a_month or REQUESTS,
         first,
     )
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)
@@ -133,6 +125,8 @@ def build_report(
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
     summary = _summary(data, headline, page.goal)
+    if first is not None and not first.found.answer.today_is_assumed:
+        summary["why"] = first.why
     if first is not None and first.newest:
         summary["newest"] = first.newest
     return ReportResult(path, summary, note, images)
@@ -141,11 +135,11 @@ def build_report(
 def build_leaderboard(
     artifacts_dir: str | Path, folder: str | Path | None = None, headlines: Mapping[str, str] | None = None
 ) -> ReportResult:
-    """Write the page over all pools: every pool's verdict, and every policy's ranks and gap closed.
+    """Write the page over all pools: every pool's answer, and every policy's ranks and gap closed.
 
     Args:
         folder: where to write `index.html`; default `<artifacts_dir>/reports`.
-        headlines: {pool: the verdict of its report}, so that both say the same.
+        headlines: {pool: the answer of its report}, so that both say the same.
 
     Raises:
         ResultError: the marts have not been built.
@@ -169,12 +163,13 @@ def _headline(data: PoolData, first: AnswerPage | None, older_data: str) -> str:
     return findings.best_policy(data) if first is None else first.headline
 
 
-def _facts(data: PoolData, decided: list[Verdict], headline: str) -> dict[str, Any]:
-    """What the next report is compared with."""
-    line = data.board.loc[decided[0].router if decided else data.best]
+def _facts(data: PoolData, headline: str) -> dict[str, Any]:
+    """Return what the next report is compared with."""
+    best = data.routers[0] if data.routers else data.best
+    line = data.board.loc[best]
     return {
         "headline": headline,
-        "router": decided[0].router if decided else data.best,
+        "router": best,
         "utility": float(line["utility"]),
         "score": float(line["score"]),
         "cost": float(line["cost_per_1000_calls"]),
@@ -188,7 +183,7 @@ def _facts(data: PoolData, decided: list[Verdict], headline: str) -> dict[str, A
 
 
 def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] | None) -> str:
-    data, decided = page.data, page.verdicts
+    data = page.data
     ranking = [
         {
             "rank": None if r["rank"] != r["rank"] else int(r["rank"]),
@@ -207,13 +202,12 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
         "synthetic": bool(data.info["synthetic"]),
         "condition": data.info["condition"] or "none",
         "headline": facts["headline"],
+        "why": "" if page.first_screen is None else page.first_screen.why,
         "older_data": page.older_data or None,
         "answer": None if page.first_screen is None else page.first_screen.found.to_dict(),
         "goal": None if page.goal is None else asdict(page.goal),
-        "overall": asdict(decided[0]) if decided else None,
-        "by_value": [asdict(v) for v in decided[1:]],
         "best_that_learns": findings.best_that_learns(data),
-        "within_noise": cards.as_good(data, decided[0].router) if decided else [],
+        "within_noise": cards.as_good(data) if data.routers else [],
         "warnings": page.banners,
         "ranking": ranking,
         "export_command": None if page.first_screen is None else page.first_screen.export,

@@ -1,36 +1,17 @@
-"""Verdicts by the worth of an answer in words, and the answer of a pool in Markdown."""
+"""The answer of a pool in Markdown, for a pull request."""
 
-from cabs_core.base.catalog.roles import NO_ROUTERS
-from cabs_core.base.units import money, percentage
 from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.data import PoolData
-from cabs_core.report.gap import Bounded
 from cabs_core.report.names import condition_text, label
-from cabs_core.report.tables import PageTable, error_text, saving_span, saving_text, signed_text
-from cabs_core.report.verdict import Verdict
+from cabs_core.report.tables import PageTable, error_text
 
 
-def value_text(verdict: Verdict) -> str:
-    """What one right answer is worth, and the rho that says the same."""
-    if verdict.rho is None:
-        return "all values tried"
-    if verdict.against:
-        return f"ρ = {verdict.rho:g}"
-    if verdict.value_usd is None:
-        return "beyond price (cost does not count)"
-    return money(verdict.value_usd)
-
-
-def _signed(e: Bounded) -> str:
-    return f"{signed_text(e.low or 0.0)} to {signed_text(e.high or 0.0)}"
-
-
-def as_good(data: PoolData, router: str) -> list[str]:
-    """Other routers whose utility is not significantly below the best one's."""
+def as_good(data: PoolData) -> list[str]:
+    """Return the other routers whose mean utility is not significantly below that of the best router."""
     alike = []
-    for policy in data.ranked:
-        pair = data.pair(policy, router)
-        if policy not in (router, *NO_ROUTERS) and pair is not None and not bool(pair["significant"]):
+    for policy in data.routers[1:]:
+        pair = data.pair(policy, data.routers[0])
+        if pair is not None and not bool(pair["significant"]):
             alike.append(policy)
     return alike
 
@@ -77,28 +58,3 @@ def _markdown_table(table: PageTable) -> list[str]:
     lines = [f"| {' | '.join(table.headers)} |", f"|{'---|' * len(table.headers)}"]
     lines += [f"| {' | '.join(cell.text for cell in row)} |" for row in table.rows]
     return [*lines, ""]
-
-
-def use_row(v: Verdict) -> list[str]:
-    """Value, router or model to use, its quality, USD per 1,000 requests, saved and gained by the router."""
-    keep = v.decision == "keep"
-    use = {"deploy": label(v.router), "keep": v.model}.get(
-        v.decision, f"{label(v.router)} or {v.model}: not enough data"
-    )
-    between = "" if v.utility.low is None else f" ({_signed(v.utility)})"
-    return [
-        value_text(v),
-        use,
-        percentage(v.model_score if keep else v.score, 1),
-        money(v.model_cost if keep else v.cost),
-        _saved(v),
-        signed_text(v.utility.value) + between,
-    ]
-
-
-def _saved(v: Verdict) -> str:
-    """What the router costs beside the model, with its interval."""
-    if v.saved is None:
-        return "–"
-    span = saving_span(v.saved.low, v.saved.high)
-    return saving_text(v.saved.value) + (f" ({span})" if span else "")

@@ -14,7 +14,6 @@ from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import LEVEL_NAMES, headline, label, style
 from cabs_core.report.plots.charts import (
     NARROW,
-    bars,
     cost_scale,
     encodings,
     end_labels,
@@ -27,23 +26,20 @@ from cabs_core.report.plots.charts import (
 from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
-from cabs_core.report.savings import savings_against_models
-from cabs_core.report.tables import missing, number, saving_span, saving_text
-from cabs_core.report.verdict import routers
+from cabs_core.report.tables import number
 
 _MOST_MODELS = 6
 
 
 def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
     """All figures by their keys; None where the pool has nothing to show."""
-    best = next(iter(routers(data)), None)
+    best = next(iter(data.routers), None)
     return {
         "overview": overview(data),
         "frontiers": frontiers(data, evidence),
         "regret": regret(data),
         "recovery": recovery(data, evidence),
         "rho": utility_by_rho(data),
-        "savings": savings(evidence, best) if evidence and best else None,
         "shares": shares(evidence, best) if evidence and best else None,
         "calibration": calibration(evidence) if evidence else None,
     }
@@ -109,7 +105,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         else [[m.model, "–", f"{m.score:.3f}", f"{money(m.cost)}"] for m in models.itertuples()]
     )
     rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"{money(r.x)}"] for r in frame.itertuples()]
-    real = frame[frame["series"].isin([label(p) for p in routers(data)])].reset_index(drop=True)
+    real = frame[frame["series"].isin([label(p) for p in data.routers])].reset_index(drop=True)
     says = "".join(
         f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.y:.3f} for {money(t.x)}."
         for t in real.sort_values("y").tail(1).itertuples()
@@ -279,46 +275,6 @@ def utility_by_rho(data: PoolData) -> Figure:
         ),
         legend=legend,
     )
-
-
-def savings(evidence: Evidence, router: str) -> Figure:
-    """Share of each model's cost that the router saves at that model's quality."""
-    table = savings_against_models(evidence, router)
-    reached = table[table["share"].notna()].iloc[:40]
-    frame = pd.DataFrame(
-        {
-            "name": [short(m, 34) for m in reached["model"]],
-            "value": reached["share"].clip(lower=-1),
-            "low": reached["low"].fillna(-1).clip(lower=-1),
-            "high": reached["high"].fillna(reached["share"]).clip(lower=-1),
-            "text": [saving_text(s) for s in reached["share"]],
-            "style": [Style(2) if s > 0 else Style(1) for s in reached["share"]],
-        }
-    )
-    never = table[table["share"].isna()]["model"].tolist()
-    note = f" {label(router)} never reaches the quality of {', '.join(never)}." if never else ""
-    most = reached.sort_values("share").tail(1)
-    says = "".join(f" Against {m.model} it {saving_text(m.share)}." for m in most.itertuples())
-    rows = [
-        [m.model, f"{m.model_score:.3f}", f"{money(m.model_cost)}", *_saved(m.share, m.low, m.high)]
-        for m in table.itertuples()
-    ]
-    return Figure(
-        key="savings",
-        title=f"What {label(router)} saves at equal quality",
-        caption=f"Share of a model's cost that {label(router)} saves at the mean score of that model, with "
-        "two-sided 95 % intervals; best model on top. Below zero: the model alone is the cheaper way to this "
-        f"quality (cut at −100 %).{note}",
-        alt=f"Bars of the share of cost saved by {label(router)} against {len(reached)} models.{says}",
-        chart=bars(frame, x_title="share of the model's cost saved"),
-        table=FigureTable(["Model", "Mean score", "USD per 1,000", "Cost", "95 %"], rows),
-    )
-
-
-def _saved(share: float, low: float, high: float) -> tuple[str, str]:
-    """A share of a cost that is saved, and its interval, in words; a dash where they are not known."""
-    known = not missing(low) and not missing(high)
-    return saving_text(share) or "–", (saving_span(low, high) if known else "") or "–"
 
 
 def shares(evidence: Evidence, router: str) -> Figure:

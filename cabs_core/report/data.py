@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.base.catalog.regimes import REGIMES
+from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import ResultError
 from cabs_core.base.statistics.uncertainty import two_way_error
 from cabs_core.report.scale import Scale
@@ -152,6 +153,11 @@ class PoolData:
         if not self.ranked:
             raise ResultError(f"pool {self.pool!r} has no ranking: {self.unranked_text()}")
         return self.ranked[0]
+
+    @property
+    def routers(self) -> list[str]:
+        """Ranked policies that route by prompt, best first: no single model and no random choice."""
+        return [policy for policy in self.ranked if policy not in NO_ROUTERS]
 
     @property
     def scale(self) -> Scale:

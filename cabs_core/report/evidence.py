@@ -20,11 +20,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cabs_core.algorithms.problem.folds import join_folds
-from cabs_core.algorithms.problem.gaps import Cells, End, real_values, unknown_arms
+from cabs_core.algorithms.problem.gaps import Cells, real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
-from cabs_core.base.statistics.uncertainty import mean_error, seen_share
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.inputs import fold_folder, folds_of
 from cabs_core.data.pool_files.sections import Replay
 from cabs_core.evaluation.metrics.frontier import pareto_mask
@@ -59,15 +58,6 @@ class Played:
         means: np.ndarray = (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
         return means
 
-    def only(self, r: int) -> Played:
-        """The same at one of the rhos alone."""
-        values = {name: getattr(self, name)[r : r + 1] for name in ("rhos", "plays", *_VALUES)}
-        return Played(self.policy, **values, trials={k: v[r : r + 1] for k, v in self.trials.items()})
-
-    def at(self, rho: float) -> int:
-        """Index of a rho."""
-        return int(np.flatnonzero(self.rhos == rho)[0])
-
 
 @dataclass(frozen=True)
 class Evidence:
@@ -90,87 +80,29 @@ class Evidence:
         return {}
 
     @cached_property
-    def _played(self) -> dict[tuple[str, End, str], Played]:
+    def _played(self) -> dict[str, Played]:
         return {}
-
-    @property
-    def unknown(self) -> bool:
-        """Whether some model's missing answers cannot be known, so that estimates have bounds."""
-        return bool(unknown_arms(self.problem))
 
     @property
     def from_rounds(self) -> bool:
         """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
         return self.problem.observed is not None
 
-    def played(self, policy: str, end: End = "middle", model: str = "") -> Played:
-        """Means of queries and trials of a policy, over the rhos at which it was replayed.
-
-        Args:
-            end, model: of a table with gaps, which bound is wanted, and the model that is compared with
-                (`problem.gaps`).
-        """
-        key = (policy, end, model)
-        if key not in self._played:
-            self._played[key] = self._means(policy, end, model)
-        return self._played[key]
-
-    def alone(self, model: str, rho: float, end: End = "middle", reference: str = "") -> Played:
-        """A single model at one rho, on the queries and in the orders in which `best_single` was replayed."""
-        j, p = self.problem.arms.index(model), self.problem
-        place = p.arms.index(reference) if reference in p.arms else None
-        cells, order = real_values(p, rho, end, place), self.trace(BEST_SINGLE, rho).order
-        values = {name: getattr(cells, name)[:, j] for name in _VALUES}
-        plays = np.bincount(order.ravel(), minlength=p.n).astype(float)
-        trials = {name: value[order].mean(axis=1)[None] for name, value in values.items()}
-        return Played(
-            model, np.array([rho]), plays[None], **{k: v[None] for k, v in values.items()}, trials=trials
-        )
-
-    def real_share(self, name: str, rho: float) -> float:
-        """Share of its queries that a policy or single model was seen on: below 1 of a table with gaps."""
-        p = self.problem
-        if p.observed is None:
-            return 1.0
-        plays = np.zeros((p.n, p.K))
-        if name in p.arms:
-            plays[:, p.arms.index(name)] = 1.0
-        else:
-            trace = self.trace(name, rho)
-            np.add.at(plays, (trace.order.ravel(), trace.actions.ravel()), 1.0)
-        return seen_share(plays, p.observed)
-
-    def best_alone(self, rho: float) -> tuple[str, str]:
-        """(single model that the train prompts show as best, the best one on the replayed queries) at a rho.
-
-        The second is the first where what a model earns is not the table's: in conversations, with a weight
-        on latency, where models come and go.
-        """
-        p, played = self.problem, self.played(BEST_SINGLE)
-        r = played.at(rho)
-        chosen = int(np.bincount(self.trace(BEST_SINGLE, rho).actions.ravel()).argmax())
-        utility, seen = real_values(p, rho).utility, played.plays[r] > 0
-        if not np.allclose(played.utility[r][seen], utility[seen, chosen], atol=1e-5):
-            return p.arms[chosen], p.arms[chosen]
-        means = played.plays[r] @ utility
-        best = int(means.argmax()) if means.max() > means[chosen] + 1e-6 * p.n else chosen
-        return p.arms[chosen], p.arms[best]
+    def played(self, policy: str) -> Played:
+        """Return means of queries and trials of a policy, over the rhos at which it was replayed."""
+        if policy not in self._played:
+            self._played[policy] = self._means(policy)
+        return self._played[policy]
 
     def real(self) -> Cells:
         """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
         return real_values(self.problem, 0.0)
 
-    @cached_property
-    def dearest(self) -> float:
-        """Mean cost in USD of the dearest model."""
-        return float(self.real().cost.mean(axis=0).max())
-
-    def _means(self, policy: str, end: End, model: str) -> Played:
+    def _means(self, policy: str) -> Played:
         """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
         arrays = {name: np.zeros((len(rhos), self.problem.n)) for name in ("plays", *_VALUES)}
         trials: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
-        reference = self.problem.arms.index(model) if model in self.problem.arms else None
         for r, rho in enumerate(rhos):
             if not self.from_rounds:
                 folder = self.folders[policy, rho]
@@ -181,7 +113,7 @@ class Evidence:
                 for name, rows in trials.items():
                     rows.append(means[name].to_numpy(dtype=float))
                 continue
-            trace, cells = self.trace(policy, rho), real_values(self.problem, rho, end, reference)
+            trace, cells = self.trace(policy, rho), real_values(self.problem, rho)
             query = trace.order.ravel()
             plays = arrays["plays"][r] = np.bincount(query, minlength=self.problem.n)
             for name, rows in trials.items():

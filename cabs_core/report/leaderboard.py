@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.catalog.roles import BEST_SINGLE
+from cabs_core.report import findings
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
 from cabs_core.report.tables import (
@@ -20,16 +21,16 @@ from cabs_core.report.tables import (
     table_of,
     words,
 )
-from cabs_core.report.verdict import summary, verdicts
+from cabs_core.report.withheld import NO_ANSWER
 
 
 def tables(
     artifacts_dir: Path, headlines: Mapping[str, str] | None = None
 ) -> tuple[list[tuple[str, str]], dict[str, PageTable | None]]:
-    """([(title, verdict) of every pool], the tables by key).
+    """Return ([(title, answer) of every pool], the tables by key).
 
     Args:
-        headlines: {pool: what its report says}; of other pools the verdict is that of the marts alone.
+        headlines: {pool: what its report says}; of a pool without a report the best policy of the marts.
 
     Raises:
         ResultError: the marts have not been built.
@@ -39,13 +40,14 @@ def tables(
     records: list[tuple[Any, ...]] = []
     for info in infos:
         data = PoolData(info["pool"], artifacts_dir)
-        headline, router = _verdict(data, (headlines or {}).get(info["pool"], ""))
+        headline = (headlines or {}).get(info["pool"], "") or _best_of_marts(data)
+        router = "" if headline.startswith(NO_ANSWER) else next(iter(data.routers), "")
         lead = data.pair(router, BEST_SINGLE) if router else None
         line = data.board.loc[router] if router else {}
         records.append((info, headline, router, line, {} if lead is None else lead))
     columns: dict[str, MakeCell] = {
         "Pool": lambda r: TableCell(_marked(r[0]), numeric=False, link=f"{r[0]['pool']}/index.html"),
-        "Verdict": lambda r: words(r[1]),
+        "Answer": lambda r: words(r[1]),
         "Best router": lambda r: words(label(r[2]) if r[2] else None),
         "Its utility": lambda r: estimate(r[3].get("utility"), r[3].get("utility_se")),
         "Minus best single model": lambda r: estimate(r[4].get("difference"), r[4].get("se"), signed=True),
@@ -56,7 +58,7 @@ def tables(
     }
     overview = table_of(
         "pools",
-        "The verdict of every pool",
+        "The answer of every pool",
         records,
         columns,
         "± is the standard error; the difference is paired. Regret gap closed: from the reference (0 %) "
@@ -71,18 +73,9 @@ def tables(
     }
 
 
-def _verdict(data: PoolData, headline: str) -> tuple[str, str]:
-    """(the verdict of a pool in words, the router that it is about, if there is one).
-
-    headline: of its report, '' where it has none.
-    """
-    if headline.startswith("No verdict: "):
-        return headline, ""
-    if decided := verdicts(data, None):
-        return headline or summary(decided), decided[0].router
-    if data.ranked:
-        return f"No verdict without the policy {BEST_SINGLE}; best is {label(data.best)}", ""
-    return f"No ranking: {data.unranked_text()}", ""
+def _best_of_marts(data: PoolData) -> str:
+    """The best policy of a pool in words, or why there is none."""
+    return findings.best_policy(data) if data.ranked else f"No ranking: {data.unranked_text()}"
 
 
 def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None:

@@ -133,6 +133,7 @@ def build_logged_report(
     path = write_text(folder / "index.html", page)
     summary = {"verdict": lead, "why": why, **figures, "decisions": int(mart["decisions"].iloc[0])}
     content = {"format": 1, "pool": pool, "title": title, "logged": True, **summary, **answer}
+    content["headline"] = lead
     content |= {"ask_again": None if again is None else {"file": ASK_AGAIN, "prompts": again.by_task}}
     content |= {"older_data": older_data or None, "warnings": banners}
     said = [lead, why, *([again.text] if again is not None else []), *banners]

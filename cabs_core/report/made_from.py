@@ -7,7 +7,6 @@ _BOARD = ("mart_policy_leaderboard",)
 MODELS: dict[str, tuple[str, ...]] = {
     "arms": ("mart_arm_shares", "mart_routing_behaviour"),
     "budgets": _ROUNDS,
-    "by_value": (*_ROUNDS, "mart_utility_by_rho", "mart_pairwise_differences"),
     "calibration": _ROUNDS,
     "coupled": ("mart_coupled_vs_decoupled",),
     "efficiency": ("mart_aiq", "mart_cost_savings", *_BOARD),
@@ -29,7 +28,6 @@ MODELS: dict[str, tuple[str, ...]] = {
     "recovery": ("mart_regret_curves",),
     "regret": ("mart_regret_curves",),
     "rho": ("mart_utility_by_rho",),
-    "savings": _ROUNDS,
     "shares": _ROUNDS,
     "solver": ("mart_solver_certificates",),
     "tasks": _ROUNDS,

@@ -16,9 +16,8 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.plots.figure import Figure
-from cabs_core.report.pool_answer import REQUESTS, GoalAnswer
+from cabs_core.report.pool_answer import GoalAnswer
 from cabs_core.report.tables import PageTable
-from cabs_core.report.verdict import Verdict, routers
 
 _LONGEST_PROMPT = 600
 
@@ -29,22 +28,19 @@ class PoolPage:
 
     Attributes:
         data: marts of the pool. evidence: its replays and problem, where they are at hand.
-        verdicts: the one over all values first, then one a value; none without a verdict.
         origin: how a collected table came about. changes: since the last report; None for the first one.
         links: (text, address) of related pages. warnings: of the data checks.
         first_screen: the answer in words; None if the table or the replays are not at hand.
-        older_data: why there is no verdict on the data at hand; else ''.
+        older_data: why there is no answer on the data at hand; else ''.
     """
 
     data: PoolData
     evidence: Evidence | None
-    verdicts: list[Verdict]
     origin: CollectionPart
     changes: list[str] | None
     links: Sequence[tuple[str, str]] = ()
     warnings: Sequence[str] = ()
     older_data: str = ""
-    requests: int = REQUESTS
     first_screen: AnswerPage | None = None
 
     # ---- the first screen
@@ -72,13 +68,13 @@ class PoolPage:
 
     @property
     def winner(self) -> str:
-        """The router that the verdict over all values is about."""
-        return label(self.verdicts[0].router) if self.verdicts else ""
+        """Name of the router with the highest mean utility; empty if no router was replayed."""
+        return label(self.data.routers[0]) if self.data.routers else ""
 
     @cached_property
     def as_good(self) -> list[str]:
-        """Routers within its noise."""
-        return [label(p) for p in cards.as_good(self.data, self.verdicts[0].router)] if self.verdicts else []
+        """Names of the routers within the noise of the best one."""
+        return [label(p) for p in cards.as_good(self.data)] if self.data.routers else []
 
     # ---- the sections
 
@@ -117,7 +113,7 @@ class PoolPage:
             "ladder": None if first is None else first.ladder,
             "by_task": None if first is None else first.tasks,
             "more": None if first is None else first.more,
-            "by_value": round_tables.by_value(self.verdicts, self.data.scale),
+            "by_value": None if first is None else first.worth,
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),
             "presets": sections.presets(data),
@@ -130,26 +126,26 @@ class PoolPage:
             "tasks": None,
             "propensities": round_tables.propensities(evidence) if evidence else None,
         }
-        names = routers(data)
-        if evidence and names:
-            tables["budgets"] = round_tables.budgets(evidence, names[0])
-            tables["tasks"] = round_tables.tasks(evidence, names[0], _shown_rho(evidence, names[0]))
+        if evidence and data.routers:
+            best = data.routers[0]
+            tables["budgets"] = round_tables.budgets(evidence, best)
+            tables["tasks"] = round_tables.tasks(evidence, best, _shown_rho(evidence, best))
         return tables | self.origin.tables | {table.key: table for table in self.more}
 
     @property
     def shown_rho(self) -> str:
         """The rho of the examples."""
-        if self.evidence is None or not self.verdicts:
+        if self.evidence is None or not self.data.routers:
             return ""
-        return f"{_shown_rho(self.evidence, self.verdicts[0].router):g}"
+        return f"{_shown_rho(self.evidence, self.data.routers[0]):g}"
 
     @cached_property
     def examples(self) -> list[tuple[str, list[dict[str, str]], str]]:
         """(title, prompts, class) of prompts that the winner routed well, and not."""
         evidence = self.evidence
-        if evidence is None or not self.verdicts or not evidence.prompts:
+        if evidence is None or not self.data.routers or not evidence.prompts:
             return []
-        router = self.verdicts[0].router
+        router = self.data.routers[0]
         frame = examples(evidence, router, _shown_rho(evidence, router))
         hit = self.data.scale.hit
         titles = {
@@ -175,7 +171,6 @@ class PoolPage:
             ("collected", "Collection", tables["collection"]),
             ("by-value", "By the worth of an answer", tables["by_value"]),
             ("frontier", "Quality against cost", True),
-            ("saving", "Savings", figures["savings"]),
             ("tasks", "By task", tables["tasks"]),
             ("examples", "Examples", self.examples),
             ("utility", "Every policy", True),

@@ -3,8 +3,8 @@
 The statistics are those of `evaluation.answer`; this module says what table, rules and routers a pool has.
 """
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -30,15 +30,19 @@ from cabs_core.evaluation.answer import (
     Note,
     RouterCandidate,
     ScoredTable,
+    Unlike,
     answer,
     choose_router,
     cross_fitted_weights,
     fit_rules,
+    near_neighbours,
     newest_fifth,
     play_shares,
+    unlike_prompts,
 )
 from cabs_core.evaluation.ope.data import read_outcomes
 from cabs_core.report.evidence import Evidence
+from cabs_core.report.rule_text import CLUSTER_NAME
 
 #: requests a month that savings are told for if nobody has said how many there are
 REQUESTS = 100_000
@@ -47,6 +51,10 @@ CLUSTERS = 12
 LEAST_IN_CLUSTER = 50
 TASK = "task"
 CLUSTER = "cluster"
+#: most prompts of a table whose prompts are compared with each other: it takes time as their number squared
+MOST_COMPARED = 20_000
+#: fewest prompts with a label of people by which a judge is corrected
+LEAST_LABELLED = 10
 
 
 @dataclass(frozen=True)
@@ -64,6 +72,7 @@ class Inputs:
             `replay.held_out`; None for one fold, or if they are not at hand: then several folds have no
             rung "router".
         deployable: policies that can be exported as a router.
+        people: `[n, K]` labels of people of some answers, NaN for the others, if a judge gave the scores.
     """
 
     pool: ModelPool
@@ -75,6 +84,33 @@ class Inputs:
     chosen: tuple[str, float] | None = None
     validation_plays: pd.DataFrame | None = None
     deployable: tuple[str, ...] = ()
+    people: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Judged:
+    """An option as the card of an exported router says it.
+
+    Attributes:
+        said: why the option is exported, in words: the goal with its answer, or what the report recommends.
+        today: name of what the option is compared with.
+        quality: mean score. difference: to `today`, with its 95 % interval from `low` to `high`.
+        usd_per_1000: USD of 1,000 requests.
+        folds: number of folds in which the option was judged; 1 for the test split.
+    """
+
+    said: str
+    today: str
+    quality: float
+    difference: float
+    low: float
+    high: float
+    usd_per_1000: float
+    folds: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON; None for a figure that is not known."""
+        return _known(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -90,6 +126,7 @@ class GoalAnswer:
         rho: cost sensitivity of the router; None for any other rung.
         quality: mean score. usd_per_1000: USD of 1,000 requests. Both None if the goal could not be tested.
         conditions: what the goal asks of the option, and what was found.
+        judged: the option as the card of a router says it; None if the goal could not be tested.
     """
 
     goal: str
@@ -101,6 +138,7 @@ class GoalAnswer:
     quality: float | None = None
     usd_per_1000: float | None = None
     conditions: tuple[Condition, ...] = ()
+    judged: Judged | None = None
 
     @property
     def policy(self) -> str | None:
@@ -128,6 +166,10 @@ class PoolAnswer:
         folds: number of folds that rules and routers are judged in.
         newest: an option on the newest prompts and on the older ones; None if the table has no times, or if
             they cannot be told apart.
+        unlike: {rung: the rung on prompts without a near neighbour among those that it was made from}; empty
+            without embeddings, and for tables of more than `MOST_COMPARED` prompts.
+        centers: {cluster: the prompt in its middle}; empty if `by` is "task".
+        labelled: number of prompts of which people labelled an answer.
         goal: the answer to a goal; None if no goal was asked.
     """
 
@@ -146,6 +188,9 @@ class PoolAnswer:
     rho: float | None = None
     folds: int = 1
     newest: Newest | None = None
+    unlike: Mapping[str, Unlike] = field(default_factory=dict)
+    centers: Mapping[str, str] = field(default_factory=dict)
+    labelled: int = 0
     goal: GoalAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -162,6 +207,8 @@ class PoolAnswer:
             "tolerance": self.options.tolerance,
             "router": None if self.policy is None else {"policy": self.policy, "rho": self.rho},
             "newest": None if self.newest is None else asdict(self.newest),
+            "unlike": {rung: _known(asdict(unlike)) for rung, unlike in self.unlike.items()},
+            "labelled_prompts": self.labelled,
             "rungs": self.answer.to_dict()["rungs"],
         }
         return content
@@ -178,6 +225,11 @@ class PoolAnswer:
         return self.scored.baseline()
 
 
+def _known(figures: dict[str, Any]) -> dict[str, Any]:
+    """Return figures for JSON, which has no NaN: None if a figure is not known."""
+    return {name: None if value != value else value for name, value in figures.items()}
+
+
 def answer_of_pool(inputs: Inputs) -> PoolAnswer:
     """Answer for a pool.
 
@@ -185,14 +237,20 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
         DataError: `today` names a model that the table does not have.
     """
     pool = inputs.pool
-    scored = scored_table(pool, inputs.table, inputs.vectors)
+    scored = scored_table(pool, inputs.table, inputs.vectors, inputs.people)
     guessed = pool.today is None and scored.today is not None
     requests = pool.monthly_requests
     options = AnswerOptions(tolerance=pool.tolerance, requests_per_month=float(requests or REQUESTS))
     folds = _rule_folds(inputs)
-    rules, groups, by, right = None, None, TASK, None
-    if folds is not None and (named := _groups(inputs)) is not None:
+    rules = None
+    groups = None
+    by = TASK
+    right = None
+    named = None if folds is None else _groups(inputs)
+    if folds is not None and named is not None:
         groups, by = named
+        if by == CLUSTER:
+            scored = replace(scored, tasks=groups)
         rules = fit_rules(scored, groups, folds, options)
         if pool.logged:  # what the exported rules cost on the log was looked at when they were made
             rules = replace(rules, exported=None)
@@ -215,8 +273,53 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
         policy=policy,
         rho=rho,
         folds=len(inputs.splits),
+        unlike=_unlike(inputs, scored, rules, folds, router, options),
+        centers=_central_prompts(inputs, groups) if by == CLUSTER else {},
+        labelled=labelled_prompts(inputs.people),
     )
     return _with_newest(judged)
+
+
+def _unlike(
+    inputs: Inputs,
+    scored: ScoredTable,
+    rules: Decisions | None,
+    folds: np.ndarray | None,
+    router: Decisions | None,
+    options: AnswerOptions,
+) -> dict[str, Unlike]:
+    """Return {rung: what it gains on prompts unlike those that it was made from}, for rules and router.
+
+    Args:
+        folds: `[n]` in which rules are judged. The folds of the router are those of the splits.
+    """
+    if inputs.vectors is None or len(inputs.table) > MOST_COMPARED:
+        return {}
+    near = None
+    found = {}
+    if rules is not None and folds is not None:
+        near = near_neighbours(inputs.vectors, folds)
+        found["rules"] = unlike_prompts(scored, rules, near, options)
+    if router is not None:
+        if len(inputs.splits) == 1:
+            near = near_neighbours(inputs.vectors, (inputs.splits[0] == "test").astype(np.int64))
+        elif near is None:
+            near = near_neighbours(inputs.vectors, fold_numbers(inputs.splits))
+        found["router"] = unlike_prompts(scored, router, near, options)
+    return found
+
+
+def _central_prompts(inputs: Inputs, groups: np.ndarray | None) -> dict[str, str]:
+    """Return {cluster: the prompt nearest to its middle}."""
+    if groups is None or inputs.vectors is None:
+        return {}
+    points = unit_rows(np.asarray(inputs.vectors, dtype=np.float64))
+    found = {}
+    for group in np.unique(groups).tolist():
+        rows = np.flatnonzero(groups == group)
+        nearest = rows[int((points[rows] @ points[rows].mean(axis=0)).argmax())]
+        found[group] = inputs.table.prompts[nearest]
+    return found
 
 
 def _with_newest(found: PoolAnswer) -> PoolAnswer:
@@ -255,11 +358,17 @@ def _newest_text(newest: Newest | None, rung: str, today: str) -> str:
     return f"The newest fifth of the prompts gives no other answer than the rest, beyond noise: {figures}."
 
 
-def scored_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None = None) -> ScoredTable:
+def scored_table(
+    pool: ModelPool,
+    table: Outcomes,
+    vectors: np.ndarray | None = None,
+    people: np.ndarray | None = None,
+) -> ScoredTable:
     """Return the table with its gaps, and with what is used today.
 
     Args:
         vectors: `[n, e]` embeddings; they sharpen what is estimated from a log. None if they are not at hand.
+        people: `[n, K]` labels of people; too few of them are left out.
 
     Raises:
         DataError: `today` names a model that the table does not have.
@@ -277,6 +386,8 @@ def scored_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None = 
         clusters=table.clusters,
         today=_today(pool, table),
         latencies=table.latencies,
+        people=people if labelled_prompts(people) >= LEAST_LABELLED else None,
+        selective=_selective(table),
     )
 
 
@@ -287,6 +398,18 @@ def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) 
     data = read_outcomes(table, points, adaptive=adaptive)
     today = None if pool.today in (None, TODAY_LOG) else _today(pool, table)
     return LoggedTable.of(data, table.tasks, today)
+
+
+def labelled_prompts(people: np.ndarray | None) -> int:
+    """Number of prompts of which people labelled an answer."""
+    return 0 if people is None else int((~np.isnan(people)).any(axis=1).sum())
+
+
+def _selective(table: Outcomes) -> np.ndarray | None:
+    """`[K]` bool: the model was left out on prompts of another kind; None if no model was."""
+    gaps = table.report.get("gaps", {})
+    found = np.array([arm in gaps and not gaps[arm]["at_random"] for arm in table.arms])
+    return found if found.any() else None
 
 
 def _today(pool: ModelPool, table: Outcomes) -> int | None:
@@ -330,7 +453,7 @@ def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
         return None
     points = unit_rows(np.asarray(inputs.vectors, dtype=np.float64))
     centers = cluster_centers(points)
-    return np.array([f"cluster {i + 1}" for i in nearest_center(points, centers)]), CLUSTER
+    return np.array([f"{CLUSTER_NAME}{i + 1}" for i in nearest_center(points, centers)]), CLUSTER
 
 
 def cluster_centers(points: np.ndarray) -> np.ndarray:

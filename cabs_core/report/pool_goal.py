@@ -20,10 +20,12 @@ from cabs_core.report.names import label
 from cabs_core.report.pool_answer import (
     GoalAnswer,
     Inputs,
+    Judged,
     PoolAnswer,
     cross_fitted_router,
     router_candidates,
 )
+from cabs_core.report.rule_text import rule_text
 
 
 def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
@@ -38,9 +40,20 @@ def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
     rho = None
     if tested.rung == "router":
         use, rho = tested.use
+    sentence = _sentence(goal, tested, found)
+    judged = Judged(
+        said=f"Goal ({goal.text}): {sentence}",
+        today=found.answer.today,
+        quality=tested.quality,
+        difference=tested.difference,
+        low=tested.low,
+        high=tested.high,
+        usd_per_1000=tested.usd_per_1000,
+        folds=found.folds,
+    )
     return GoalAnswer(
         goal=goal.text,
-        sentence=_sentence(goal, tested, found),
+        sentence=sentence,
         confirmed=tested.confirmed,
         rung=tested.rung,
         use=use,
@@ -48,6 +61,7 @@ def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
         quality=tested.quality,
         usd_per_1000=tested.usd_per_1000,
         conditions=tested.conditions,
+        judged=judged,
     )
 
 
@@ -91,8 +105,7 @@ def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
 def _option(tested: GoalFound) -> str:
     """Name of an option in a sentence."""
     if tested.rung == "rules":
-        by_task = ", ".join(f"{model} for {task}" for task, model in tested.use.items())
-        return f"rules ({by_task})"
+        return f"rules ({rule_text(tested.use)})"
     if tested.rung == "router":
         policy, rho = tested.use
         worth = f", a right answer valued at {money(1.0 / rho)}" if rho > 0 else ""

@@ -1,4 +1,4 @@
-"""Tables made from verdicts and single rounds, one function each; None where there is nothing to show.
+"""Tables made from single rounds, one function each; None where there is nothing to show.
 
 rho is in score units per USD.
 """
@@ -9,50 +9,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.units import money, percentage
-from cabs_core.report import cards
+from cabs_core.base.units import money
 from cabs_core.report import evidence as facts
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.gap import MATTERS, SAVES
 from cabs_core.report.names import label
-from cabs_core.report.plots.page import tie
-from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, TableCell, number, percent, table_of, words
-from cabs_core.report.verdict import Verdict
 
 _MOST_TASKS = 60
-
-
-def by_value(pool_verdicts: list[Verdict], scale: Scale) -> PageTable | None:
-    """What to use at each value of a right answer."""
-    cases = [(v, *cards.use_row(v)) for v in sorted(pool_verdicts[1:], key=lambda v: -(v.rho or 0.0))]
-    value = "Cost sensitivity" if scale.against else "One right answer is worth"
-    columns = {
-        value: lambda r: TableCell(r[1], r[0].value_usd, numeric=False),
-        "Use": lambda r: words(r[2]),
-        scale.quality: lambda r: TableCell(r[3]),
-        "USD per 1,000 requests": lambda r: TableCell(r[4]),
-        "Single model": lambda r: words(r[0].model),
-        "Its quality": lambda r: percent(r[0].model_score, 1),
-        "Its USD": lambda r: TableCell(money(r[0].model_cost)),
-        "Router's cost": lambda r: TableCell(_unbroken(r[5]), r[0].saved and r[0].saved.value),
-        "Router gains": lambda r: TableCell(_unbroken(r[6]), r[0].utility.value),
-    }
-    return table_of(
-        "by_value",
-        f"What to use, by {scale.depends}",
-        cases,
-        columns,
-        f"Cost: beside the single model's. Gains: {scale.counted} a request, cost deducted. Both router "
-        "against single model, with 95 % intervals. A router is deployed where it gains for sure, or is at "
-        f"most {100 * MATTERS:g} point worse and saves at least {percentage(SAVES, None)} for sure.",
-    )
-
-
-def _unbroken(text: str) -> str:
-    """An estimate that breaks before its interval only."""
-    value, bracket, interval = text.partition(" (")
-    return tie(value) + bracket + interval.replace(" ", "\u00a0")
 
 
 def budgets(evidence: Evidence, router: str) -> PageTable | None:

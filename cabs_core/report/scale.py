@@ -24,8 +24,7 @@ class Scale:
 
     Attributes:
         against: the model that all scores are comparisons with; else ''.
-        counted: what utility counts; quality: what a mean score is; unit: what has the utility 1.
-        worth: what stands before a value of the slider; depends: what a decision depends on.
+        quality: what a mean score is; unit: what has the utility 1.
         rho: what it is; examples: the same by two values.
         hit: of an answer with at least half of the score; hits: of a model that gave one.
         explanation: what such scores are, where that is not plain.
@@ -33,11 +32,8 @@ class Scale:
 
     against: str = ""
 
-    counted = _Words("right answers", "comparisons with {}")
     quality = _Words("Quality", "Comparisons won")
     unit = _Words("a right, free answer", "a comparison won, free of charge")
-    worth = _Words("one right answer worth", "cost sensitivity")
-    depends = _Words("what a right answer is worth", "how much cost counts")
     rho = _Words(
         "1 / dollar value of a right answer",
         "the number of comparisons won that one dollar has to bring",

@@ -12,7 +12,7 @@ import pandas as pd
 
 from cabs_core.base.atomic import write_text
 from cabs_core.base.csv_cells import csv_text
-from cabs_core.base.units import percentage, percentages
+from cabs_core.base.units import percentage
 
 
 @dataclass(frozen=True)
@@ -175,27 +175,8 @@ def saving_text(share: Any) -> str:
     return f"saves {size}" if share > 0 else f"costs {size} more"
 
 
-def saving_span(low: float | None, high: float | None) -> str:
-    """An interval of such a share: `6 to 19 % less`, `4 % less to 9 % more`; empty: not known."""
-    if low is None or high is None:
-        return ""
-    if low >= 0 or -1 < high <= 0:
-        small, large = sorted((abs(low), abs(high)))
-        if large <= 1:
-            return f"{percentages(small, large)} {'less' if low >= 0 else 'more'}"
-    if high <= -1:
-        return f"{_times(high)} to {_amount(low)}"
-    return f"{_amount(high)} to {_amount(low)}"
-
-
 def _times(share: float) -> str:
     return f"{1 - share:,.{int(share > -9)}f}"
-
-
-def _amount(share: float) -> str:
-    if share <= -1:
-        return f"{_times(share)} times as much"
-    return f"{percentage(abs(share))} {'less' if share > 0 else 'more'}"
 
 
 def saving(share: Any) -> TableCell:

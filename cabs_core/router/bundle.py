@@ -33,7 +33,7 @@ FORMAT = 2
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"
-#: what the pool's report said on held-out prompts when the router was exported, in words
+#: what the pool's report said when the router was exported, in words
 HELD_OUT = "held_out.md"
 #: files that an export, a hub or its users put beside those of a bundle; they are not verified
 _BESIDE = (HELD_OUT, "LICENSE", ".gitattributes")
@@ -97,11 +97,11 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
 
 
 def held_out_text(folder: str | Path) -> str:
-    """What was said of a router on held-out prompts when it was exported, or that nothing was."""
+    """Return what the report said when the router was exported, or that nothing was said."""
     path = Path(folder) / HELD_OUT
     if path.is_file():
         return path.read_text(encoding="utf-8").strip()
-    return "no verdict on held-out prompts lies beside this router: the report of its pool may have one"
+    return "no answer of a report lies beside this router: the report of its pool may have one"
 
 
 def contents_of(folder: str | Path) -> Contents:

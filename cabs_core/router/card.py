@@ -47,9 +47,9 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         *_validation(source["validation"], errors=bool(evidence)),
         "",
         "The oracles were stopped and chosen on the same validation split, and the best of several policies "
-        "looks better there than it is: these figures are no verdict. The test split played no part in the "
-        f"choice; what it says stands in the pool's report (`cabs report --pool {manifest['pool']}`) and, at "
-        f"the time of an export, in `{HELD_OUT}` beside this card.",
+        "looks better there than it is: these figures do not say how good it is.",
+        "",
+        *_judged(manifest),
         "",
         "## How it behaves",
         "",
@@ -76,6 +76,39 @@ def model_card(manifest: Mapping[str, Any]) -> str:
         "",
     ]
     return "\n".join(lines)
+
+
+def _judged(manifest: Mapping[str, Any]) -> list[str]:
+    """Say how good the router is on prompts that played no part in making what was judged."""
+    source = manifest["provenance"]
+    lines = ["## How good it is", ""]
+    judged = source.get("judged")
+    if judged is None:
+        lines.append(
+            f"The pool's report says it (`cabs report --pool {manifest['pool']}`) and, at the time of an "
+            f"export, `{HELD_OUT}` beside this card."
+        )
+    else:
+        interval = ""
+        if judged["low"] is not None and judged["high"] is not None:
+            interval = f" (95 % interval {100 * judged['low']:+.1f} to {100 * judged['high']:+.1f})"
+        lines += [
+            judged["said"],
+            "",
+            f"Mean score {judged['quality']:.3f}, {100 * judged['difference']:+.1f} points beside "
+            f"{judged['today']}{interval}, {judged['usd_per_1000']:.2f} USD per 1,000 requests.",
+            "",
+        ]
+        if judged["folds"] > 1:
+            lines.append(
+                f"These figures come from {judged['folds']} routers, one a fold, none of which had seen the "
+                "prompts that it was judged on."
+            )
+        else:
+            lines.append("These figures are of the test split, which played no part in making this router.")
+    if source.get("all_rows"):
+        lines.append("This router itself was fitted on all rows, so no row is left to judge it on.")
+    return lines
 
 
 def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:

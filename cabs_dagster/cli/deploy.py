@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @click.command()
 @takes_pool("Name of the model pool; `cabs deploy NAME` is the same.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print JSON: {pool, held_out, passed, reason, challenger, ...}."
+    "--json", "as_json", is_flag=True, help="Print JSON: {pool, report, passed, reason, challenger, ...}."
 )
 @click.option("--anyway", is_flag=True, help="Deploy whatever the report and the pool's goal say.")
 @on_signal(end)
@@ -25,31 +25,31 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
 
     Makes what is out of date of the pool's stages, without replays, then asset `deployed_router`: the router
     lies at $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that folder takes it up. Exit code 1
-    where the newly trained router was not deployed. Where the pool's report would keep a single model, or its
-    goal takes another router than the pool file names or none, it asks for --anyway; what they say is
-    printed, or that there is nothing yet.
+    where the newly trained router was not deployed. Where the pool's report recommends another option than a
+    router, or its goal takes another router than the pool file names or none, it asks for --anyway; what they
+    say is printed, or that there is nothing yet.
     """
     from cabs_core.base.errors import RouterError
     from cabs_core.base.paths import deployed_folder
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain
-    from cabs_core.pipeline.standing import held_out
+    from cabs_core.pipeline.standing import standing
     from cabs_dagster.cli.runner import run_until_interrupted
 
     pool_file, deployment = active_pool(pool), dict[str, Any]()
     chain = Chain(ArtifactStore(), pool_file)
-    verdict = held_out(chain, pool_file.pool.router_rho)
-    if verdict.decision == "keep" and not anyway:
-        raise RouterError(f"the report says {verdict.text}. --anyway deploys a router all the same")
+    answer = standing(chain)
+    if answer.recommended not in (None, "router") and not anyway:
+        raise RouterError(f"{answer.text} --anyway deploys a router all the same")
     if not anyway:
         _check_goal(chain)
     run_until_interrupted(lambda runner: deployment.update(runner.deploy_pool(pool_file)))
     if as_json:
-        content = {"pool": pool_file.pool.name, "held_out": verdict.text, **deployment}
+        content = {"pool": pool_file.pool.name, "report": answer.text, **deployment}
         click.echo(json.dumps(content, indent=1))
     else:
         click.echo(f"{'deployed' if deployment['passed'] else 'not deployed'}: {deployment['reason']}")
-        click.echo(verdict.text)
+        click.echo(answer.text)
         if deployment.get("log"):
             click.echo(f"log: {deployment['log']}")
         click.echo(str(deployed_folder(pool_file.pool.name)))

@@ -50,8 +50,8 @@ def run(
     record = None if no_report else runner.store.record(parts)
     page = runner.store.location((*parts, "index.html")) if record else None
     summary = record.summary if record else {}
-    names = ("missing", "verdict", "newest", "goal")
-    missing, verdict, newest, goal = (summary.get(name, "") for name in names)
+    names = ("missing", "verdict", "why", "newest", "goal")
+    missing, verdict, why, newest, goal = (summary.get(name, "") for name in names)
     if as_json:
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
@@ -62,6 +62,7 @@ def run(
             "runs": runs,
             "report": page,
             "verdict": verdict,
+            "why": why,
             "newest": newest,
             "goal": goal,
             "missing": missing,
@@ -73,6 +74,8 @@ def run(
         click.secho(missing, fg="yellow")
     if verdict:
         click.secho(verdict, bold=True)
+    if why:
+        click.echo(why)
     if newest:
         click.echo(newest)
     if goal:

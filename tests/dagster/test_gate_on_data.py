@@ -112,7 +112,7 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     path.write_text(POOL.replace("best_single]", "best_single, lin_ucb]"), encoding="utf-8")
     output_of("run", "mine")
     before = verdict()
-    assert before["older_data"] is None and before["overall"] and before["export_command"]
+    assert before["older_data"] is None and before["answer"] and before["export_command"]
     export = ("export", "mine", "--rung", "router", "--out", str(cabs_home / "router"))
     output_of(*export)
 
@@ -131,7 +131,7 @@ def test_data_that_failed_a_check_or_changed_yield_no_verdict(cabs_home: Path) -
     assert re.search(r"outcomes .*costs_in_range", after["older_data"])
     assert "since 20" in after["older_data"]
     assert after["headline"] != before["headline"]
-    assert after["overall"] is None and after["export_command"] is None
+    assert after["answer"] is None and after["export_command"] is None
     assert 'id="verdict"' not in page and after["older_data"] in html.unescape(page)
     assert "costs_in_range, stops a run" in page
     assert after["older_data"] in board() and before["headline"] not in board()

@@ -1,5 +1,5 @@
-"""The page on the paper names every option in which the default preset departs
-from the printed algorithms."""
+"""The page on the paper is complete: options that depart from the printed algorithms, pools with figures of
+the paper."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from cabs_core.algorithms.policies.cabs import LITERAL_D, CabsC, CabsCOptions, CabsDOptions
+from cabs_core.data.pools.find import list_pools
 
 PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
 
@@ -20,3 +21,10 @@ def test_the_table_of_departures_is_complete() -> None:
     departures += [n for n in LITERAL_D if n != "cabs_preset" and getattr(mixture, n) != getattr(both, n)]
     assert sorted(listed) == sorted(departures)
     assert f"[{len(departures) == 11 and 'eleven'} departures]" in PAGE.read_text(encoding="utf-8")
+
+
+def test_the_page_names_every_pool_that_has_figures_of_the_paper() -> None:
+    section = PAGE.read_text(encoding="utf-8").split("## Which pool gives which of the paper's tables?")[1]
+    named = re.findall(r"^\| [^|]+ \| `(\w+)` \|", section.split("\n## ")[0], re.M)
+    shipped = [pool_file.pool for pool_file in list_pools()[0] if pool_file.shipped]
+    assert sorted(named) == sorted(pool.name for pool in shipped if pool.paper_benchmark)

@@ -32,7 +32,6 @@ SCRIPTS = {
     "coverage": "--pool tiny --logs 2 --sizes 100",
     "encoders": "--pool tiny --queries 100 --split-seeds 0 --encoder tfidf-svd",
     "joining": "--table llmdrift --policy lin_ts --scored 8 --rounds 520 --seeds 1 --queries 300",
-    "labels": "next --tables 1",
     "money_worlds": "--tables 2 --sizes 50",
     "readings": "--pool tiny --split-seeds 0",
     "speed.decision": "--router router --decisions 20",
@@ -46,7 +45,6 @@ SCRIPTS = {
     "traffic": "--router router --requests 60 --workers 1 --at-once 4",
     "upgrades": "--streams 1 --rounds 40 --changes 0",
     "verdict_worlds": "--tables 2 --sizes 100",
-    "verdicts": "--tables 1 --most 100 --jobs 1",
 }
 
 

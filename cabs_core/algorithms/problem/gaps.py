@@ -1,20 +1,17 @@
-"""What answers are worth in a table with gaps: estimates that rest on the real cells, and bounds elsewhere.
+"""What answers are worth in a table with gaps: estimates that rest on the real cells.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
-    low = real_values(problem, rho, "low", reference=2)     # the worst for a router, compared with model 2
     values = doubly_robust(real, predicted, observed)       # of any cells
 
 Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
 predictions on the real cells (divided by their share, or by the probability with which they were drawn).
 Predictions are the oracles', which know the train split alone. Where gaps are not at random
-(`metadata["unknown"]`), a missing answer counts as wrong; for the bounds it is wrong in every model but the
-reference and right in that, or the other way round.
+(`metadata["unknown"]`), a missing answer counts as wrong.
 
-Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011; bounds, Manski 1990.
+Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011.
 """
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,8 +19,6 @@ from numpy.typing import ArrayLike
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.statistics.uncertainty import real_weights
 from cabs_core.base.utility import clipped_utility
-
-End = Literal["middle", "low", "high"]
 
 
 @dataclass(frozen=True)
@@ -47,25 +42,12 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
     return [j for j, arm in enumerate(problem.arms) if seen[j] < 1 and (arm in named or seen[j] == 0)]
 
 
-def real_values(
-    problem: ReplayProblem, rho: float, end: End = "middle", reference: int | None = None
-) -> Cells:
-    """Values at a rho, in score units per USD. Without gaps they are what the problem holds.
-
-    Args:
-        end: `low`: missing answers of unknown arms are wrong, of the reference right; `high`: reversed.
-        reference: index of the model that others are compared with.
-    """
+def real_values(problem: ReplayProblem, rho: float) -> Cells:
+    """Return values at a rho, in score units per USD. Without gaps they are what the problem holds."""
     score, cost, observed = problem.scores, problem.costs, problem.observed
     if observed is None:
         return Cells(clipped_utility(score, cost, rho), score, cost)
-    seen, arms = observed > 0, unknown_arms(problem)
-    if end != "middle" and arms:
-        right = np.full(problem.K, end == "high")
-        if reference is not None:
-            right[reference] = end == "low"
-        score = score.copy()
-        score[:, arms] = np.where(seen[:, arms], score[:, arms], right[arms])
+    arms = unknown_arms(problem)
     predicted = np.clip(problem.predicted_scores, 0.0, 1.0)
 
     def corrected(real: np.ndarray, guess: np.ndarray) -> np.ndarray:

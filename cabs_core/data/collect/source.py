@@ -1,8 +1,9 @@
 """From the folders of `answers` and `scores` to a table of outcomes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from cabs_core.data.collect.answers import ANSWERS, PROMPTS
@@ -10,6 +11,9 @@ from cabs_core.data.collect.scoring import Cell
 from cabs_core.data.outcomes.raw import RawOutcomes
 
 SCORES = "scores.parquet"
+#: beginnings of the columns of scores by one scorer, and of labels by people who measured a judge
+PART = "score "
+PEOPLE = "people "
 COLUMN = "column "
 
 
@@ -28,6 +32,29 @@ def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
     columns = [c for c in ("query_id", "prompt", "task", "split") if c in queries.columns]
     frame = cells.merge(scores, on=["query_id", "model"]).merge(queries[columns], on="query_id")
     return RawOutcomes.from_tidy(frame, origin="collected answers")
+
+
+def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -> np.ndarray | None:
+    """Return the labels of people, `[N, K]` in [0, 1], NaN where nobody labelled an answer.
+
+    A label stands only for an answer whose score is that of the judge which the label measures.
+
+    Args:
+        folder: of the artifact scores. query_ids: `[N]` and models: `[K]` of the table.
+
+    Returns:
+        None if there is no label, or if people labelled for several judges.
+    """
+    table = pq.read_table(folder / SCORES).to_pandas()
+    judges = [name.removeprefix(PEOPLE) for name in table.columns if name.startswith(PEOPLE)]
+    if len(judges) != 1:
+        return None
+    judged = table[f"{PART}{judges[0]}"].to_numpy(dtype=float)
+    stands = np.isclose(judged, table["score"].to_numpy(dtype=float), atol=1e-9)
+    table["label"] = table[f"{PEOPLE}{judges[0]}"].where(stands)
+    labels = table.pivot(index="query_id", columns="model", values="label")
+    people: np.ndarray = labels.reindex(index=list(query_ids), columns=list(models)).to_numpy(dtype=float)
+    return None if np.isnan(people).all() else people
 
 
 def cells_of(answers: Path) -> list[Cell]:

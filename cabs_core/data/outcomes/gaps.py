@@ -157,7 +157,7 @@ def left_out_because(gaps: dict[str, Any]) -> str:
 
 
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
-    """Return what a reader of the verdict must know about a table with gaps, in sentences."""
+    """Return what a reader of the answer must know about a table with gaps, in sentences."""
     sentences = []
     named = [
         f"{arm} on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])})"
@@ -167,8 +167,8 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
     if named:
         sentences.append(
             f"Not tried: {listed(named)}. Nothing speaks against these gaps being at random: what the models "
-            "would have scored there is predicted from the wording of the prompts, and the verdict rests on "
-            "what they did score elsewhere."
+            "would have scored there is predicted from the wording of the prompts, for training alone. "
+            "Options are compared on prompts that both have answered."
         )
     for arm, gap in gaps.items():
         if gap["at_random"]:
@@ -184,8 +184,8 @@ def gaps_text(gaps: dict[str, Any]) -> list[str]:
         ]
         sentences.append(
             f"{arm} was not tried on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])}), and "
-            f"these are of another kind: {'; '.join(shown)}. What it would score there cannot be known: its "
-            "missing answers count as wrong, and the verdict holds whatever they would be. To know more, ask "
-            "it on a random sample of them."
+            f"these are of another kind: {'; '.join(shown)}. What {arm} would score there cannot be known: "
+            "its missing answers count as wrong in training, and no option that asks it is said to be "
+            f"better, as good or worse. To know more, ask {arm} on a random sample of them."
         )
     return sentences

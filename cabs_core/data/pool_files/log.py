@@ -42,7 +42,6 @@ class LogPool(Pool):
     rescale_mean_cost: ClassVar[Mapping[str, float]] = {}
     rescale_grand_mean_cost: ClassVar[None] = None
     paper_benchmark: ClassVar[None] = None
-    table_cost: ClassVar[None] = None
 
     source: LogSource
     replay: LogReplay = LogReplay()

@@ -43,7 +43,6 @@ class PromptsPool(ReplayedPool):
     rescale_mean_cost: ClassVar[Mapping[str, float]] = {}
     rescale_grand_mean_cost: ClassVar[None] = None
     paper_benchmark: ClassVar[None] = None
-    table_cost: ClassVar[None] = None
 
     source: PromptSource
     #: whom to ask: a list, or {name shown: name in the upstreams file}

@@ -9,7 +9,6 @@ from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from cabs_core.base.catalog.sources import sources
 from cabs_core.data.pool_files.columns import TableColumns, Text
-from cabs_core.data.pool_files.goals import Usd
 from cabs_core.data.pool_files.pool import (
     CallCosts,
     Prices,
@@ -130,8 +129,6 @@ class TablePool(ReplayedPool):
     rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
     #: queries for which some model has no score or no cost: left out, predicted, refused, or priced first
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
-    #: USD that the table cost: answers, and whoever scored them; the report says when it is earned back
-    table_cost: Usd | None = None
     #: show the paper's figures for this benchmark beside ours
     paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = None
 

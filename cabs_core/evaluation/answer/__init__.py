@@ -8,6 +8,7 @@ compare   an option beside today's model: quality and money with their intervals
 ladder    the answer: keep, switch, rules, router
 rules     one model for each task, fitted from other folds than the one that it is judged on
 goals     the option that fulfils a goal, by the same rows
+worth     what an option is worth beside today's model, if a right answer is worth so many dollars
 neighbours  what an option gains on prompts unlike those that it was made from
 newest    what an option gains on the newest prompts and on the older ones
 more_data the chance that more prompts replace "cannot tell"
@@ -30,6 +31,7 @@ from cabs_core.evaluation.answer.newest import Newest, newest_fifth
 from cabs_core.evaluation.answer.rule import TOLERANCE, Word
 from cabs_core.evaluation.answer.rules import fit_rules, rule_for_all
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+from cabs_core.evaluation.answer.worth import Worth, option_worth
 
 __all__ = [
     "MORE",
@@ -49,6 +51,7 @@ __all__ = [
     "TaskRow",
     "Unlike",
     "Word",
+    "Worth",
     "answer",
     "choose_router",
     "choose_router_for_goal",
@@ -59,6 +62,7 @@ __all__ = [
     "more_data",
     "near_neighbours",
     "newest_fifth",
+    "option_worth",
     "play_shares",
     "rule_for_all",
     "unlike_prompts",

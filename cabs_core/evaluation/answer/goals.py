@@ -23,6 +23,7 @@ from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.answer.choice import RouterCandidate
 from cabs_core.evaluation.answer.compare import (
+    Difference,
     Money,
     Pair,
     cross_fitted_factor,
@@ -34,6 +35,7 @@ from cabs_core.evaluation.answer.compare import (
 from cabs_core.evaluation.answer.ladder import KEEP, LOG, ROUTER, RULES, SWITCH
 from cabs_core.evaluation.answer.logged import WITHOUT_PROPENSITIES, LoggedTable
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+from cabs_core.evaluation.answer.worth import worth_of
 
 #: the dearest call that a budget allows for although the table lacks it: so many times the mean, or so many
 #: times the dearest call in the table. Budgets that are exceeded by calls of one in a hundred at 20 times the
@@ -72,6 +74,7 @@ class GoalFound:
         confirmed: all conditions hold beyond noise, with all options that were tried taken into account.
         conditions: of this option.
         quality: mean score. usd_per_1000: of 1,000 requests.
+        difference: in mean score to today's model, with its two-sided 95 % interval from `low` to `high`.
     """
 
     choice: str
@@ -81,17 +84,25 @@ class GoalFound:
     conditions: tuple[Condition, ...]
     quality: float
     usd_per_1000: float
+    difference: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class _Tried:
-    """An option with what a goal is judged by: `pair` for its quality, `paid` for its costs."""
+    """An option with what a goal is judged by: `pair` for its quality, `paid` for its costs.
+
+    `quality` is its difference in score. `factor` is the number of times as large as a plain interval says the
+    error of the score is.
+    """
 
     rung: str
     name: str
     played: Decisions
     pair: Pair
     paid: Pair
+    quality: Difference
     money: Money
     factor: float
 
@@ -130,11 +141,17 @@ def goal_answer(
     if not tried:
         raise DataError("goal: the table has no other model than the one that options are compared with")
     asked = [_conditions(goal, option, table, reference, fits, options) for option in tried]
-    p_values = holm([_p_value(conditions) for conditions in asked])
+    p_values = holm(
+        [
+            1.0 if table.asks_selective(option.played.weights) else _p_value(conditions)
+            for option, conditions in zip(tried, asked, strict=True)
+        ]
+    )
     sure = [p_value <= options.level / 2 for p_value in p_values]
     best = _best(goal, tried, p_values.tolist(), sure)
     option = tried[best]
     played = option.played
+    low, high = option.quality.interval(options.level / 2)
     return GoalFound(
         choice=option.name,
         rung=option.rung,
@@ -143,6 +160,9 @@ def goal_answer(
         conditions=tuple(asked[best]),
         quality=option.pair.mean(option.pair.score),
         usd_per_1000=1000.0 * option.money.cost,
+        difference=option.quality.mean,
+        low=low,
+        high=high,
     )
 
 
@@ -239,10 +259,11 @@ def _tried(
     found = []
     for (rung, played), pair, costs, of_option in zip(named, pairs, paid, money, strict=True):
         factor = 1.0
+        quality = quality_of(table, pair, played.weights, baseline)
         if rung in (RULES, ROUTER):
-            quality = quality_of(table, pair, played.weights, baseline)
             factor = cross_fitted_factor(quality, table, played)
-        found.append(_Tried(rung, played.name, played, pair, costs, of_option, factor))
+        difference = quality.widened(factor)
+        found.append(_Tried(rung, played.name, played, pair, costs, difference, of_option, factor))
     return found
 
 
@@ -260,9 +281,8 @@ def _conditions(
     if goal.budget_per_month is not None:
         found.append(_budget(goal, option, table.clusters))
         if today_fits and option.rung != KEEP:
-            quality = quality_of(table, option.pair, option.played.weights, table.baseline())
-            p_value = quality.widened(option.factor).p_value_above(-options.tolerance)
-            found.append(Condition("tolerance", quality.mean, -options.tolerance, p_value))
+            p_value = option.quality.p_value_above(-options.tolerance)
+            found.append(Condition("tolerance", option.quality.mean, -options.tolerance, p_value))
     if goal.latency is not None:
         found.append(_latency(goal, option, table))
     if goal.value_per_right_answer:
@@ -272,20 +292,25 @@ def _conditions(
 
 def _quality(share: float, option: _Tried, table: ScoredTable, reference: int | None) -> Condition:
     weights = option.played.weights
-    if reference is None and not isinstance(table, LoggedTable):
+    nothing = np.zeros(weights.shape)
+    plain = table.people is None and not isinstance(table, LoggedTable)
+    if reference is None and plain:
         weight, score = option.pair.weight, option.pair.score
         sample = PairedSample.of(score - share, weight, table.clusters, worst=max(share, 1.0))
         found = sample.mean + share
         return Condition("quality", found, share, sample.widened(option.factor).p_value_above(0.0))
     if reference is None:
-        nothing = np.zeros(weights.shape)
         quality = quality_of(table, option.pair, weights, nothing, share=0.0).widened(option.factor)
         return Condition("quality", quality.mean, share, quality.p_value_above(share))
     other = table.single(reference)
     pair = Pair.of(table, weights, other)
     gap = quality_of(table, pair, weights, other, share=share).widened(option.factor)
+    mean = pair.mean(pair.score)
     other_mean = pair.mean(pair.other_score)
-    found = pair.mean(pair.score) / other_mean if other_mean > 0 else math.nan
+    if table.people is not None:
+        mean = quality_of(table, pair, weights, nothing, share=0.0).mean
+        other_mean = quality_of(table, pair, other, nothing, share=0.0).mean
+    found = mean / other_mean if other_mean > 0 else math.nan
     return Condition("quality", found, share, gap.p_value_above(0.0))
 
 
@@ -325,22 +350,8 @@ def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
 
 def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOptions) -> Condition:
     """Condition that the option is worth at least what today's model is: value times quality, less cost."""
-    pair = option.pair
-    money = option.money
-    cost = np.where(option.paid.weight > 0, option.paid.cost, pair.cost)
-    gain = value * pair.mean(pair.score - pair.other_score) - pair.mean(cost - pair.other_cost)
-    # worth as a cost: the same draws of clusters decide on score and price together
-    worth = Pair(
-        pair.weight,
-        pair.score,
-        pair.other_score,
-        value * (1.0 - pair.score) + cost,
-        value * (1.0 - pair.other_score) + pair.other_cost,
-    )
-    (lost,) = monies([worth], table.clusters, options)
-    differences = (lost.other_draws - lost.draws - gain) * option.factor + gain
-    p_value = p_value_of_draws(differences, money.independent)
-    return Condition("value", gain, 0.0, p_value if money.known else 1.0)
+    worth = worth_of(value, (option.pair, option.paid), option.quality, option.money, table.clusters, options)
+    return Condition("value", worth.gain, 0.0, worth.p_value)
 
 
 def _worth(goal: Goal, option: _Tried) -> float:

@@ -273,6 +273,9 @@ def _with_words(
     as_good = [option.quality.p_value_above(-options.tolerance) for option in found]
     cheaper = [option.money.p_cheaper for option in found]
     worse = [min(chosen_of * option.quality.p_value_below(0.0), 1.0) for option in found]
+    for k, option in enumerate(found):
+        if table.asks_selective(option.played.weights):
+            better[k] = as_good[k] = cheaper[k] = worse[k] = 1.0
     families = [holm(values) for values in (better, as_good, cheaper, worse)]
     order = np.argsort(np.argsort(as_good, kind="stable"), kind="stable")
     named = []

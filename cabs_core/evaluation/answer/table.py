@@ -27,6 +27,8 @@ class ScoredTable:
         today: index of the model that is used today. None if nothing is said, or if `played` is given.
         played: `[N, K]` probability with which today's system asks each model; None if it asks one.
         people: `[N, K]` scores by people of some answers, NaN where there is none, if `scores` are a judge's.
+        selective: `[K]` bool: the prompts without an answer of the model are of another kind than those with
+            one, so prompts that two models answered say nothing of all prompts. None if no model's are.
     """
 
     models: tuple[str, ...]
@@ -38,6 +40,7 @@ class ScoredTable:
     latencies: np.ndarray | None = None
     played: np.ndarray | None = None
     people: np.ndarray | None = None
+    selective: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         shape = (len(self.tasks), len(self.models))
@@ -76,6 +79,17 @@ class ScoredTable:
     def reference(self) -> int:
         """Index of the model that options are compared with: today's, or the best one on all prompts."""
         return self.best if self.today is None else self.today
+
+    def asks_selective(self, weights: np.ndarray) -> bool:
+        """Return True if an option, or what is used today, asks a selective model.
+
+        Args:
+            weights: `[N, K]` what the option plays; NaN on prompts that are not judged.
+        """
+        if self.selective is None:
+            return False
+        asked = np.nan_to_num(weights) + self.baseline()
+        return bool((asked[:, self.selective] > 0).any())
 
     def baseline(self) -> np.ndarray:
         """`[N, K]` probability with which what is used today asks each model."""

@@ -52,7 +52,7 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
     if pool and (older := chain_of(pool).older_figures()):
-        click.secho(f"no verdict: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
+        click.secho(f"no answer: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)
         raise SystemExit(1)

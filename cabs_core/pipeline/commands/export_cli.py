@@ -15,7 +15,9 @@ from cabs_core.pipeline.commands.options import chain_of
 from cabs_core.router.places_cli import RouterPlace, without_password
 
 if TYPE_CHECKING:
+    from cabs_core.report.pool_answer import Judged
     from cabs_core.router.bundle import Manifest
+    from cabs_core.router.ingredients import Ingredients
 
 
 @click.command()
@@ -146,7 +148,7 @@ def export(
     )
     if rung and (cold or policy or goal or rho is not None):
         raise click.UsageError("--rung takes its policy and rho from the pool's answer: leave the others out")
-    said = ""
+    judged: Judged | None = None
     if not cold and policy is None and rho is None:
         chosen = None if rung else _chosen_by_goal(pool or "", goal, anyway)
         if chosen is None:
@@ -158,7 +160,7 @@ def export(
             return
         policy = chosen.policy
         rho = chosen.rho
-        said = chosen.goal
+        judged = chosen.judged
     choices = {"policy": policy, "rho": rho, "epsilon": epsilon, "mode": mode}
     beside: Path | None = None
     if isinstance(out, Path):
@@ -167,15 +169,16 @@ def export(
         out.parent.mkdir(parents=True, exist_ok=True)
         beside = out.parent
     with tempfile.TemporaryDirectory(dir=beside, prefix=".export-") as temporary:
-        candidate = make(Path(temporary) / "router", choices)
+        candidate = make(Path(temporary) / "router", choices, judged)
         manifest = read_manifest(candidate)
         if isinstance(out, Path):
             promote(candidate, out)
         else:
             publish(candidate, out)
-    verdict = "\n".join(filter(None, [said, _held_out(pool, manifest)]))
-    if verdict and isinstance(out, Path):
-        write_text(out / HELD_OUT, verdict + "\n")
+    said = "" if judged is None else judged.said
+    answer = "\n".join(filter(None, [said, _standing(pool, manifest)]))
+    if answer and isinstance(out, Path):
+        write_text(out / HELD_OUT, answer + "\n")
     evidence = manifest.evidence
     click.echo(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, a right answer worth "
@@ -193,7 +196,7 @@ def export(
             f"{evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, "
             f"against always {manifest.fallback}"
         )
-        click.echo(verdict)
+        click.echo(answer)
     elif cold:
         click.echo("nothing was measured yet; by their prices:")
         for arm in manifest.arms:
@@ -258,13 +261,13 @@ def _write_table(
     click.echo("\n".join([*about(found), str(out)]))
 
 
-def _held_out(pool: str | None, manifest: Manifest) -> str:
-    """What the pool's report says of the router on held-out prompts, if it does; '' of a cold router."""
-    from cabs_core.pipeline.standing import held_out
+def _standing(pool: str | None, manifest: Manifest) -> str:
+    """Return what the pool's report says; empty for a router of prices alone."""
+    from cabs_core.pipeline.standing import standing
 
     if manifest.provenance.get("cold"):
         return ""
-    return held_out(chain_of(pool or ""), manifest.rho, manifest.policy).text
+    return standing(chain_of(pool or ""), manifest.policy).text
 
 
 @dataclass(frozen=True)
@@ -274,13 +277,13 @@ class _Chosen:
     Attributes:
         rung: keep, switch, rules or router.
         policy, rho: of a router; None if the pool's own choice is taken.
-        goal: the goal and its answer, for the router's card; empty if no goal was asked.
+        judged: what the answer or the goal says of the option, for the router's card; None if nothing.
     """
 
     rung: str
     policy: str | None = None
     rho: float | None = None
-    goal: str = ""
+    judged: Judged | None = None
 
 
 def _chosen_by_goal(pool: str, goal: str | None, anyway: bool) -> _Chosen | None:
@@ -303,13 +306,13 @@ def _chosen_by_goal(pool: str, goal: str | None, anyway: bool) -> _Chosen | None
             err=True,
         )
         raise SystemExit(1)
-    return _Chosen(answer.rung, answer.policy, answer.rho, answer.text)
+    return _Chosen(answer.rung, answer.policy, answer.rho, answer.judged)
 
 
 def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
     """Return the option to write, and say what the answer recommends. Exit with 1 if there is none."""
     from cabs_core.pipeline.answer import answer_for_chain, evidence_for_chain
-    from cabs_core.report.answer_page import recommendation
+    from cabs_core.report.answer_page import judged_rung, recommendation, use_text
 
     chain = chain_of(pool)
     found = answer_for_chain(chain, evidence_for_chain(chain), anyway=anyway)
@@ -322,12 +325,14 @@ def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
         raise SystemExit(1)
     option = found.answer.rung(name)
     if rung is not None and option is not None:
-        click.echo(f"{name}: {option.use}, {option.word}")
-    return _Chosen(name, found.policy, found.rho) if name == "router" else _Chosen(name)
+        click.echo(f"{name}: {use_text(found, option)}, {option.word}")
+    if name != "router":
+        return _Chosen(name)
+    return _Chosen(name, found.policy, found.rho, judged_rung(found, name))
 
 
-#: (folder, options of the router) -> the bundle: written there, or one that was made before
-_Make = Callable[[Path, dict[str, Any]], Path]
+#: (folder, options of the router, what is said of it) -> the bundle: written there, or made before
+_Make = Callable[[Path, dict[str, Any], "Judged | None"], Path]
 
 
 def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
@@ -353,17 +358,22 @@ def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway:
     status = chain.status(chain.stage("router"))
     defaults = {**chain.pool.router.model_dump(), "mode": "route"}
 
-    def make(candidate: Path, choices: dict[str, Any]) -> Path:
+    def make(candidate: Path, choices: dict[str, Any], judged: Judged | None) -> Path:
         folder = chain.store.folder(status.target.parts) / BUNDLE
         default = all(v is None or v == defaults[k] for k, v in choices.items()) and not free and prompts
         policy = choices["policy"]
-        if policy is not None and folds_of(inputs["replay_problem"]) > 1:
-            everything = fit_on_all_rows(chain.pool, inputs, policy)
-            build_bundle(candidate, chain.pool, everything, free=free, prompts=prompts, **choices)
-            return candidate
-        if default and status.state == "fresh" and folder.is_dir():
+        all_rows = policy is not None and folds_of(inputs["replay_problem"]) > 1
+        if default and judged is None and not all_rows and status.state == "fresh" and folder.is_dir():
             return folder
-        build_bundle(candidate, chain.pool, inputs, free=free, prompts=prompts, **choices)
+        ingredients: dict[str, Path] | Ingredients = inputs
+        if policy is not None and all_rows:
+            ingredients = fit_on_all_rows(chain.pool, inputs, policy)
+        facts: dict[str, Any] = {"all_rows": all_rows}
+        if judged is not None:
+            facts["judged"] = judged.to_dict()
+        build_bundle(
+            candidate, chain.pool, ingredients, free=free, prompts=prompts, provenance=facts, **choices
+        )
         return candidate
 
     return make
@@ -378,7 +388,7 @@ def _cold(models: Path | None, name: str | None, encoder: str) -> _Make:
         raise click.UsageError("--cold needs --models, the upstreams file that names models and prices")
     upstreams = load_upstreams(models).models
 
-    def make(candidate: Path, choices: dict[str, Any]) -> Path:
+    def make(candidate: Path, choices: dict[str, Any], judged: Judged | None) -> Path:
         build_cold(candidate, upstreams, name=name or "cold", encoder=encoder, **choices)
         return candidate
 

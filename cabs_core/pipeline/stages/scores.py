@@ -21,7 +21,7 @@ from cabs_core.data.collect.answers import ANSWERS
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
 from cabs_core.data.collect.scoring import Cell, Scored, instruments, score_cells
-from cabs_core.data.collect.source import SCORES, cells_of
+from cabs_core.data.collect.source import PART, PEOPLE, SCORES, cells_of
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore
 from cabs_core.data.collect.trust import require_trusted
 from cabs_core.pipeline.artifacts.results import Summary
@@ -149,9 +149,11 @@ def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[st
         "model": pa.array([c.model for c in cells], pa.string()),
         "score": pa.array(scored.score, from_pandas=True),
     }
-    columns |= {f"score {name}": pa.array(values, from_pandas=True) for name, values in scored.parts.items()}
+    columns |= {f"{PART}{name}": pa.array(values, from_pandas=True) for name, values in scored.parts.items()}
     columns |= {
-        f"people {name}": pa.array(v, from_pandas=True) for name, v in people.items() if not np.isnan(v).all()
+        f"{PEOPLE}{name}": pa.array(labels, from_pandas=True)
+        for name, labels in people.items()
+        if not np.isnan(labels).all()
     }
     pq.write_table(pa.table(columns), path, compression="zstd")
 

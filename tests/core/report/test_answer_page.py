@@ -11,8 +11,10 @@ import pytest
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, splits_of_pool
 from cabs_core.data.pool_files import pool_from
-from cabs_core.report.answer_page import AnswerPage, without_shared
-from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
+from cabs_core.report.answer_page import AnswerPage, recommendation, use_text, without_shared
+from cabs_core.report.pool_answer import LEAST_LABELLED, Inputs, PoolAnswer, answer_of_pool
+from cabs_core.report.rule_text import rule_text
+from cabs_core.report.scale import Scale
 
 N = 400
 SYSTEM = "You are the assistant of a help desk. "
@@ -39,9 +41,16 @@ def table(seed: int = 0, copies: int = 1, order: np.ndarray | None = None) -> Ou
     )
 
 
-def found(outcomes: Outcomes, **settings: object) -> PoolAnswer:
+def found(
+    outcomes: Outcomes,
+    *,
+    vectors: np.ndarray | None = None,
+    people: np.ndarray | None = None,
+    **settings: object,
+) -> PoolAnswer:
     pool = pool_from({"name": "p", "source": {"kind": "file", "path": "t.csv"}, **settings})
-    return answer_of_pool(Inputs(pool, outcomes, splits_of_pool(outcomes, pool)))
+    splits = splits_of_pool(outcomes, pool)
+    return answer_of_pool(Inputs(pool, outcomes, splits, vectors=vectors, people=people))
 
 
 def page(outcomes: Outcomes, **settings: object) -> AnswerPage:
@@ -156,3 +165,113 @@ def test_the_first_screen_says_whether_the_newest_prompts_give_the_same_answer()
 
 def test_a_table_without_times_says_nothing_of_the_newest_prompts() -> None:
     assert page(table()).newest == "" and found(table()).newest is None
+
+
+def by_topic(seed: int = 0, spread: float = 0.3) -> np.ndarray:
+    """Return vectors of the prompts of `table`, in four directions, one a topic."""
+    return np.eye(6)[np.arange(N) % 4] + spread * np.random.default_rng(seed).normal(size=(N, 6))
+
+
+def test_rules_of_clusters_name_the_common_model_and_the_clusters_that_differ() -> None:
+    outcomes = replace(table(), tasks=np.full(N, "all"))
+    shown = AnswerPage(found(outcomes, vectors=by_topic()), "p")
+    rules = shown.found.answer.rung("rules")
+    assert rules is not None and len(rules.use) == 8, "verdict.json keeps the mapping"
+    kept = [group for group, model in rules.use.items() if model == "big"]
+    assert kept
+    for text in (use_text(shown.found, rules), recommendation(shown.found)):
+        assert text.count("mid") == 1 and all(group.removeprefix("cluster ") in text for group in kept)
+    assert shown.tasks is not None and "Such as" in shown.tasks.headers
+    prompts = [row[shown.tasks.headers.index("Such as")].text for row in shown.tasks.rows]
+    assert len(set(prompts)) == 8 and not any(SYSTEM.strip() in prompt for prompt in prompts)
+
+
+def test_rules_in_words() -> None:
+    assert rule_text({"sql": "mid", "mail": "mid"}) == "mid for everything"
+    assert rule_text({"sql": "big", "mail": "mid", "chat": "mid"}) == "mid, but big for sql"
+    twelve = {f"cluster {i}": "small" if i in (2, 10, 7) else "large" for i in range(1, 13)}
+    assert rule_text(twelve) == "large, but small for clusters 2, 7 and 10"
+    assert rule_text({"sql": "big", "mail": "mid"}, kept="big") == "big, but mid for mail"
+
+
+def test_the_page_says_how_many_prompts_have_a_near_neighbour_and_what_the_others_gain() -> None:
+    vectors = by_topic(spread=0.5)
+    vectors[: N // 2] = np.repeat(vectors[: N // 4], 2, axis=0)
+    shown = AnswerPage(found(table(), vectors=vectors), "p")
+    unlike = shown.found.unlike["rules"]
+    assert 0 < unlike.share < 1 and unlike.prompts == round(N * (1 - unlike.share))
+    sentence = next(doubt for doubt in shown.doubts if "near neighbour" in doubt)
+    assert f"{unlike.prompts} prompts" in sentence and f"{100 * unlike.share:.0f} %" in sentence
+    assert shown.found.to_dict()["details"]["unlike"]["rules"]["prompts"] == unlike.prompts
+    none = AnswerPage(found(table()), "p")
+    assert not any("near neighbour" in doubt for doubt in none.doubts), "no vectors"
+
+
+def labels(outcomes: Outcomes, prompts: int, wrong: float) -> np.ndarray:
+    """Labels of people for one answer of each of so many prompts; `mid` is worse than the judge says."""
+    rng = np.random.default_rng(5)
+    people = np.full(outcomes.scores.shape, np.nan)
+    for row in rng.choice(N, prompts, replace=False):
+        model = int(rng.integers(3))
+        people[row, model] = outcomes.scores[row, model]
+        if model == 1 and rng.random() < wrong:
+            people[row, model] = 0.0
+    return people
+
+
+def test_labels_of_people_correct_the_answer_and_the_page_says_how_many_it_used() -> None:
+    outcomes = table()
+    judged = found(outcomes)
+    corrected = AnswerPage(found(outcomes, people=labels(outcomes, 300, 0.6)), "p")
+    switch, by_people = judged.answer.rung("switch"), corrected.found.answer.models
+    assert switch is not None and switch.use == "mid"
+    mid = next(rung for rung in by_people if rung.use == "mid")
+    assert mid.difference < switch.difference - 0.2
+    said = [doubt for doubt in corrected.doubts if "people" in doubt]
+    assert any("300 answers to 300 prompts" in doubt for doubt in said)
+
+
+def test_too_few_labels_of_people_correct_nothing_and_the_page_says_so() -> None:
+    outcomes = table()
+    few = AnswerPage(found(outcomes, people=labels(outcomes, LEAST_LABELLED - 1, 0.6)), "p")
+    assert few.found.answer == found(outcomes).answer
+    assert any("too few" in doubt and "9 prompts" in doubt for doubt in few.doubts)
+
+
+def with_gaps(*, at_random: bool) -> Outcomes:
+    """The table without answers of `mid` on a fifth of the prompts."""
+    outcomes = table()
+    missing = np.random.default_rng(2).random(N) < 0.2
+    answered = np.ones(outcomes.scores.shape)
+    answered[missing, 1] = 0.0
+    report = {"gaps": {"mid": {"at_random": at_random}}}
+    return replace(outcomes, answered=answered, report=report)
+
+
+def test_gaps_at_random_leave_the_prompts_that_both_answered_and_the_page_says_their_share() -> None:
+    outcomes = with_gaps(at_random=True)
+    shown = page(outcomes, missing="predict")
+    both = int(outcomes.answered[:, :2].all(axis=1).sum())
+    mid = next(rung for rung in shown.found.answer.models if rung.use == "mid")
+    assert mid.prompts == both
+    assert any(f"{100 * both / N:.0f} %" in doubt for doubt in shown.doubts)
+
+
+def test_no_option_is_judged_that_asks_a_model_whose_gaps_are_of_another_kind() -> None:
+    answer = found(with_gaps(at_random=False), missing="predict").answer
+    words = {rung.use: rung.word for rung in answer.models}
+    assert words["mid"] == "cannot tell" and words["cheap"] != "cannot tell"
+
+
+def test_the_worth_of_every_option_is_told_for_each_value_without_a_word() -> None:
+    shown = AnswerPage(found(table()), "p", rhos=(0.0, 10.0, 1000.0))
+    worth = shown.worth
+    assert worth is not None and [row[0].value for row in worth.rows] == [0.1, 0.001]
+    rules = shown.found.answer.rung("rules")
+    keep = shown.found.answer.rung("keep")
+    assert rules is not None and keep is not None
+    for row in worth.rows:
+        value = float(row[0].value)
+        gain = 1000 * value * rules.difference + keep.usd_per_1000 - rules.usd_per_1000
+        assert row[worth.headers.index("Rules")].value == pytest.approx(gain, abs=0.2)
+    assert AnswerPage(shown.found, "p", rhos=(10.0,), scale=Scale("big")).worth is None, "no dollars"

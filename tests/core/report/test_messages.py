@@ -1,5 +1,4 @@
-"""What a stranger reads: mistakes in tables and pool files through `cabs pool add`, and the file of every
-form of message."""
+"""Mistakes in tables and pool files through `cabs pool add`, as a stranger makes and reads them."""
 
 from __future__ import annotations
 
@@ -43,7 +42,7 @@ NAMED = {
 
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, str, str]]:
-    return provoked(tmp_path_factory.mktemp("mistakes"), run=False)
+    return provoked(tmp_path_factory.mktemp("mistakes"))
 
 
 @pytest.mark.slow

@@ -120,7 +120,7 @@ def test_page_fits_and_follows_the_scheme(visit, axe, which, size, scheme):
 
 def test_every_drawing_is_there_before_any_script_and_in_print(visit, tmp_path):
     page = visit(java_script_enabled=False)
-    assert page.locator(".drawing > svg").count() == 7 and page.locator(".drawing > svg").first.is_visible()
+    assert page.locator(".drawing > svg").count() == 6 and page.locator(".drawing > svg").first.is_visible()
     page.emulate_media(media="print", color_scheme="dark")
     pdf = page.pdf(path=str(tmp_path / "report.pdf"), format="A4")
     assert pdf.startswith(b"%PDF") and len(pdf) > 50_000

@@ -80,7 +80,7 @@ def test_every_table_has_a_caption_or_summary_and_every_figure_a_text_and_its_da
     page = pages[1].path.read_text(encoding="utf-8")
     figures = re.findall(r'<figure class="chart".*?</figure>', page, flags=re.S)
     keys = {re.search(r'data-chart="(\w+)"', f).group(1) for f in figures}
-    assert keys == {"overview", "frontiers", "regret", "rho", "savings", "shares", "calibration"}
+    assert keys == {"overview", "frontiers", "regret", "rho", "shares", "calibration"}
     for figure in figures:
         assert re.search(r'class="drawing" role="img" aria-label="[^"]{30,}"', figure)
         spec = json.loads(
@@ -167,7 +167,7 @@ def test_paper_figures_stand_beside_ours(pages):
 
 def test_images_are_small_png_files_on_disk_and_in_memory(pages):
     _, report, _ = pages
-    assert len(report.images) == 7
+    assert len(report.images) == 6
     for name, image in report.images.items():
         assert image.startswith(b"\x89PNG") and len(image) < 100_000
         width, height = struct.unpack(">II", image[16:24])
@@ -194,16 +194,16 @@ def test_from_marts_alone_the_page_lacks_what_needs_queries_or_files_of_stages_a
     artifacts, report, _ = pages
     shutil.copytree(artifacts / "marts", tmp_path / "marts", ignore=shutil.ignore_patterns("*.duckdb"))
     bare = build_report("one", tmp_path)
-    assert set(report.images) - set(bare.images) == {"savings", "shares", "calibration"}
+    assert set(report.images) - set(bare.images) == {"shares", "calibration"}
     whole_files, bare_files = ({p.name for p in (r.path.parent / "tables").iterdir()} for r in (report, bare))
     lacking = {name.partition(".")[0] for name in whole_files - bare_files}
-    assert lacking == set("tasks propensities oracles oracle_arms tuning by_value budgets".split())
+    assert lacking == set("tasks propensities oracles oracle_arms tuning budgets".split())
     assert bare_files <= whole_files
     for name in bare_files:
         parts = [(r.path.parent / "tables" / name).read_bytes() for r in (report, bare)]
         assert parts[0] == parts[1], name
     verdict, full = (json.loads((r.path.parent / "verdict.json").read_text()) for r in (bare, report))
-    assert verdict["overall"]["decision"] == full["overall"]["decision"] and verdict["by_value"] == []
+    assert verdict["facts"]["router"] == full["facts"]["router"]
     Outline(bare.path.read_text(encoding="utf-8"))
 
 

@@ -183,7 +183,6 @@ BAD_POOLS = {
         FINE + "requests_per_month: 5\ngoal: {budget_per_month: 1, requests_per_month: 6}\n",
         "requests_per_month is 5, but goal says 6: give it once",
     ),
-    "cost of a log": (LOG + "table_cost: 5\n", "table_cost: is for a table"),
     "collect of a table": (
         FINE + "collect: {upstreams: u.yaml, max_usd: 1, scores: []}\n",
         "collect: is for prompts to collect; source.kind 'synthetic' is a table",
@@ -218,7 +217,6 @@ BAD_POOLS = {
         "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: python, function: shutil:rmtree}]}\n",
         "line 3: collect.scores.0: kind python was removed: write a program",
     ),
-    "free table": (FINE + "table_cost: 0\n", "table_cost"),
     "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
 }
 

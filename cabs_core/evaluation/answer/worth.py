@@ -1,0 +1,124 @@
+"""What an option is worth beside today's model: value of a right answer times quality, less cost."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special
+
+from cabs_core.evaluation.answer.compare import (
+    Difference,
+    Money,
+    Pair,
+    cross_fitted_factor,
+    monies,
+    p_value_of_draws,
+    quality_of,
+    tail_of_draws,
+    weights_paid,
+)
+from cabs_core.evaluation.answer.rule import LEVEL
+from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+
+
+@dataclass(frozen=True)
+class Worth:
+    """The worth of an option minus that of today's model, USD a request.
+
+    Attributes:
+        gain: what was found.
+        draws: `[draws]` the same in each bootstrap draw of clusters.
+        independent: number of clusters of equal weight that are as good (Kish 1965).
+        known: False if a few prompts hold most of the money, so that money cannot be told.
+    """
+
+    gain: float
+    draws: np.ndarray
+    independent: float
+    known: bool
+
+    @property
+    def p_value(self) -> float:
+        """One-sided p-value of the hypothesis that the option is worth no more than today's model."""
+        if not self.known:
+            return 1.0
+        return p_value_of_draws(self.draws, self.independent)
+
+    def interval(self, tail: float) -> tuple[float, float] | None:
+        """Interval of `gain`, each end of error `tail`; None if money cannot be told."""
+        if not self.known:
+            return None
+        outer = tail_of_draws(tail, self.independent)
+        low, high = np.quantile(self.draws, [outer, 1.0 - outer])
+        return float(low), float(high)
+
+
+def option_worth(
+    value: float,
+    table: ScoredTable,
+    played: Decisions,
+    options: AnswerOptions | None = None,
+    *,
+    fitted: bool,
+) -> Worth:
+    """Return what an option is worth beside today's model.
+
+    Args:
+        value: USD that a right answer is worth.
+        fitted: the option was made from other folds, as rules and routers are.
+    """
+    options = options or AnswerOptions()
+    baseline = table.baseline()
+    pair = Pair.of(table, played.weights, baseline)
+    paid = Pair.of(table, weights_paid(played), baseline)
+    (money,) = monies([paid], table.clusters, options)
+    quality = quality_of(table, pair, played.weights, baseline)
+    if fitted:
+        quality = quality.widened(cross_fitted_factor(quality, table, played))
+    return worth_of(value, (pair, paid), quality, money, table.clusters, options)
+
+
+def worth_of(
+    value: float,
+    pairs: tuple[Pair, Pair],
+    quality: Difference,
+    money: Money,
+    clusters: np.ndarray,
+    options: AnswerOptions,
+) -> Worth:
+    """Return what an option is worth beside today's model.
+
+    The draws are of scores and costs together, since prompts that are dear may be those that are won. Their
+    centre is what `quality` found, and they reach as far as its error and that of the costs at least.
+
+    Args:
+        value: USD that a right answer is worth.
+        pairs: the option and today's model as its quality is told of, and as its costs are.
+        quality: their difference in score, with its error widened where an option was fitted.
+        money: what both cost.
+        clusters: `[N]` of the table.
+    """
+    pair, paid = pairs
+    cost = np.where(paid.weight > 0, paid.cost, pair.cost)
+    worth = Pair(
+        pair.weight,
+        pair.score,
+        pair.other_score,
+        value * (1.0 - pair.score) + cost,
+        value * (1.0 - pair.other_score) + pair.other_cost,
+    )
+    (lost,) = monies([worth], clusters, options)
+    draws = lost.other_draws - lost.draws
+    dearer = pair.mean(cost - pair.other_cost)
+    plain = value * pair.mean(pair.score - pair.other_score) - dearer
+    gain = value * quality.mean - dearer
+    stretch = 1.0
+    plain_error = _error(pair.quality(clusters))
+    if plain_error > 0:
+        stretch = max(_error(quality) / plain_error, 1.0)
+    return Worth(gain, (draws - plain) * stretch + gain, money.independent, money.known)
+
+
+def _error(quality: Difference) -> float:
+    """Half of the width of a 95 % interval in standard errors of a normal distribution."""
+    low, high = quality.interval(LEVEL / 2)
+    return (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))

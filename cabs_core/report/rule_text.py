@@ -1,0 +1,41 @@
+"""Rules, {task or cluster: model}, in words."""
+
+import sys
+from collections.abc import Mapping, Sequence
+
+#: beginning of the name of a cluster; its number follows
+CLUSTER_NAME = "cluster "
+
+
+def rule_text(rule: Mapping[str, str], kept: str = "") -> str:
+    """Return the most common model, then the exceptions: `mid, but big for sql and tables`.
+
+    If there are no rules, return a dash.
+
+    Args:
+        rule: {task or cluster: model}.
+        kept: a model that is named first if two models are most common, such as today's.
+    """
+    if not rule:
+        return "–"
+    groups: dict[str, list[str]] = {}
+    for group, model in rule.items():
+        groups.setdefault(model, []).append(group)
+    most = max(groups, key=lambda model: (len(groups[model]), model == kept))
+    others = [f"{model} for {listed_names(names)}" for model, names in groups.items() if model != most]
+    return f"{most}, but {'; '.join(others)}" if others else f"{most} for everything"
+
+
+def listed_names(names: Sequence[str]) -> str:
+    """Return `a`, `a and b` or `a, b and c`; clusters by number, `clusters 2, 5 and 7`."""
+    numbers = [name.removeprefix(CLUSTER_NAME) for name in names]
+    if len(names) > 1 and all(name.startswith(CLUSTER_NAME) for name in names):
+        return f"clusters {listed_names(sorted(numbers, key=_as_number))}"
+    if len(names) == 1:
+        return names[0]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _as_number(text: str) -> tuple[int, str]:
+    """Sort key by which 2 comes before 10, and a text that is no number last."""
+    return (int(text), text) if text.isdecimal() else (sys.maxsize, text)
