@@ -69,7 +69,8 @@ def add(file: Path, trust_commands: bool, today: str | None) -> None:
     if not given.pool.logged and all(split_name(p)[0] != BEST_SINGLE for p in given.pool.policies):
         click.secho(
             f"note: policies lacks {BEST_SINGLE}, so no single model is replayed beside the routers: the "
-            f"tables of policies and the leaderboard cannot say what a router gains over it. Add {BEST_SINGLE}",
+            "tables of policies and the leaderboard cannot say what a router gains over it. Add "
+            f"{BEST_SINGLE}",
             fg="yellow",
         )
     verb = "collect" if given.pool.collected else "run"
