@@ -175,8 +175,7 @@ def export(
             promote(candidate, out)
         else:
             publish(candidate, out)
-    said = "" if judged is None else judged.said
-    answer = "\n".join(filter(None, [said, _standing(pool, manifest)]))
+    answer = _standing(pool, manifest) if judged is None else judged.said
     if answer and isinstance(out, Path):
         write_text(out / HELD_OUT, answer + "\n")
     evidence = manifest.evidence
@@ -196,7 +195,8 @@ def export(
             f"{evidence['mean']:+.4f} ± {evidence['se']:.4f} right answers a request, its cost deducted, "
             f"against always {manifest.fallback}"
         )
-        click.echo(answer)
+        if judged is None:
+            click.echo(answer)
     elif cold:
         click.echo("nothing was measured yet; by their prices:")
         for arm in manifest.arms:
