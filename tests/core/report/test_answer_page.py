@@ -274,4 +274,6 @@ def test_the_worth_of_every_option_is_told_for_each_value_without_a_word() -> No
         value = float(row[0].value)
         gain = 1000 * value * rules.difference + keep.usd_per_1000 - rules.usd_per_1000
         assert row[worth.headers.index("Rules")].value == pytest.approx(gain, abs=0.2)
-    assert AnswerPage(shown.found, "p", rhos=(10.0,), scale=Scale("big")).worth is None, "no dollars"
+    compared = AnswerPage(shown.found, "p", rhos=(10.0,), scale=Scale("big"))
+    assert compared.worth is None, "a comparison won has no value in dollars"
+    assert compared.ladder is not None and "Comparisons won" in compared.ladder.headers

@@ -169,7 +169,7 @@ def test_a_pool_of_comparisons_speaks_of_no_right_answers_and_a_stopped_collecti
     page = re.sub(r"<script.*?</script>", "", report.path.read_text(encoding="utf-8"), flags=re.S)
     for words in ("right answer", "dollar value", "answered right", "right, free"):
         assert words not in page.replace("no shares of right answers", ""), words
-    assert "Comparisons won" in page and "comparisons with model-2" in page
+    assert "comparisons with model-2" in page
     verdict = json.loads((report.path.parent / "verdict.json").read_text())
     assert any("60 of 300 prompts: the budget" in w for w in verdict["warnings"])
     assert any("The price of a changed." in w for w in verdict["warnings"])
