@@ -108,6 +108,10 @@ def one_line(text: str) -> str:
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
+#: beginning of the sentence that stands for a pool's answer if it has none now; the rest says why
+NO_ANSWER = "No answer: "
+
+
 def round_up(value: int) -> int:
     """Two digits, upwards: an estimate should not look exact."""
     step: int = 10 ** max(len(str(value)) - 2, 0)

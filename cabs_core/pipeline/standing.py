@@ -7,12 +7,11 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cabs_core.base.errors import ProvenanceError
+from cabs_core.base.errors import NO_ANSWER, ProvenanceError
 from cabs_core.base.paths import VERDICT
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import Chain
 from cabs_core.pipeline.artifacts.store import ArtifactStore
-from cabs_core.report.withheld import NO_ANSWER
 
 
 def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:

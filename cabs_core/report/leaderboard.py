@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from cabs_core.base.catalog.roles import BEST_SINGLE
+from cabs_core.base.errors import NO_ANSWER
 from cabs_core.report import findings
 from cabs_core.report.data import PoolData, read_mart
 from cabs_core.report.names import condition_name, label
@@ -21,7 +22,6 @@ from cabs_core.report.tables import (
     table_of,
     words,
 )
-from cabs_core.report.withheld import NO_ANSWER
 
 
 def tables(
