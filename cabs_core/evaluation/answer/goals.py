@@ -28,7 +28,6 @@ from cabs_core.evaluation.answer.compare import (
     Pair,
     cross_fitted_factor,
     monies,
-    p_value_of_draws,
     quality_of,
     weights_paid,
 )
@@ -93,8 +92,8 @@ class GoalFound:
 class _Tried:
     """An option with what a goal is judged by: `pair` for its quality, `paid` for its costs.
 
-    `quality` is its difference in score. `factor` is the number of times as large as a plain interval says the
-    error of the score is.
+    `quality` is its difference in score. `factor` is the number of times as large as a plain interval says
+    the error of the score is.
     """
 
     rung: str
