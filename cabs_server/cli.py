@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from cabs_core.base.command import end_on_interrupt
 from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 
 
@@ -141,6 +142,7 @@ def serve(
     API keys of the upstreams come from the environment, and are never stored or logged. A router that is
     exported to the same folder, and a changed upstreams file, are picked up without a restart.
     """
+    end_on_interrupt()
     from cabs_server.start import serve as run
 
     local = local_router(folder)

@@ -3,6 +3,7 @@
 import errno
 import inspect
 import os
+import signal
 import sys
 from contextlib import AbstractContextManager, nullcontext
 
@@ -60,6 +61,15 @@ class CommandGroup(HelpGroup):
             click.secho("error: ", fg="red", bold=True, nl=False, err=True)
             click.echo(shortened(text.strip(), _LONGEST), err=True)
             sys.exit(2)
+
+
+def end_on_interrupt() -> None:
+    """Have SIGINT end this process, wherever it was started.
+
+    A shell starts background commands with SIGINT ignored, and Python keeps that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _first_sentence(command: click.Command) -> str:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import stat
+import subprocess
 import sys
 import threading
 import time
@@ -367,6 +368,27 @@ def test_a_server_that_compiles_does_not_listen_and_ends_at_once(place, workers)
             pass
         process.terminate()
         process.wait(60)
+
+
+IGNORING = """
+import os, signal
+signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts background commands
+import cabs_server.start
+from cabs_server.main import main
+
+def interrupted(*arguments, **keywords):
+    os.kill(os.getpid(), signal.SIGINT)
+    print("went on", flush=True)
+
+cabs_server.start.serve = interrupted
+main()
+"""
+
+
+def test_an_interrupt_ends_a_server_that_was_started_in_the_background(place):
+    command = [sys.executable, "-c", IGNORING, "serve", "--router", place / "router"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and "went on" not in done.stdout
 
 
 def test_a_server_compiles_before_it_answers_and_a_rehearsal_leaves_no_trace(place, make_bundle, monkeypatch):
