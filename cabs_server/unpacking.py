@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zlib
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -83,6 +84,8 @@ async def read_whole(
         if len(content) > limits.ANSWER:
             response.close()
             return None
+        if len(content) > limits.COUNTED:  # a small packed chunk may become many pieces, without a pause
+            await asyncio.sleep(0)
         if len(content) > limits.COUNTED and not is_counted:
             is_counted = True
             size = limits.ANSWER  # packed, or of unknown length: it may become so large

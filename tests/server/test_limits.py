@@ -10,6 +10,7 @@ import re
 import threading
 import tracemalloc
 import zlib
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -247,6 +248,29 @@ def test_no_piece_of_an_answer_is_larger_than_a_piece(encoding, pack):
 
     pieces = asyncio.run(work())
     assert b"".join(pieces) == text and max(map(len, pieces)) <= limits.PIECE
+
+
+def test_others_get_turns_while_a_small_answer_becomes_a_large_one():
+    packed = gzip.compress(bytes(8 << 20))
+    turns = itertools.count()
+
+    async def others():
+        while True:
+            next(turns)
+            await asyncio.sleep(0)
+
+    async def work():
+        working = asyncio.create_task(others())
+        async with AsyncExitStack() as resources:
+            body = Body([packed], "gzip")
+            body.content_length = len(packed)
+            answers = KeyedBytes(limits.BYTES_BY_KEY)
+            content = await unpacking.read_whole(body, answers, "key", resources)
+        working.cancel()
+        return content
+
+    assert asyncio.run(work()) == bytes(8 << 20)
+    assert next(turns) > 100
 
 
 @pytest.mark.parametrize(("encoding", "content"), [("br", b"x"), ("gzip", b"not packed")])
