@@ -4,7 +4,8 @@ The prior says that dearer models are better: ten times the price is worth PER_D
 Policy `pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as
 scores arrive (`hier_mix` would trust it for thousands: a prior without noise looks certain); a uniform floor
 of exploration keeps the log evaluable. Its bundle has no evidence, so mode `guarded` answers with the
-fallback until the log gives some, and `shadow` always does. Contexts are fitted on prompts that are made up.
+fallback until scores show that the policy earns more, and `shadow` always does. Contexts are fitted on
+prompts that are made up.
 """
 
 from collections.abc import Mapping

@@ -12,7 +12,6 @@ the number of the last one is saved with the state.
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -26,33 +25,11 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import Charges
+from cabs_core.router.guarded import Lead, starts_from
 from cabs_core.router.loaded import Bundle
 
-FORMAT = 2
+FORMAT = 3
 BATCH = 1000
-
-
-@dataclass
-class PairedSums:
-    """Sums of the paired differences of utility, policy minus fallback, by inverse propensities."""
-
-    n: int = 0
-    total: float = 0.0
-    squares: float = 0.0
-
-    def add(self, value: float) -> None:
-        """One more difference."""
-        self.n += 1
-        self.total += value
-        self.squares += value * value
-
-    def summary(self) -> dict[str, float]:
-        """mean, its standard error (infinite below two), n."""
-        if self.n < 2:
-            return {"mean": self.total, "se": math.inf, "n": self.n}
-        mean = self.total / self.n
-        variance = max(self.squares - self.n * mean * mean, 0.0) / (self.n - 1)
-        return {"mean": mean, "se": math.sqrt(variance / self.n), "n": self.n}
 
 
 class Learner:
@@ -66,6 +43,7 @@ class Learner:
     Attributes:
         policy: state after decision number `counted` and reward number `applied` of the log.
         learnt, passed: rewards that taught the policy, and that did not (other bundle, second of a decision).
+        lead: what scores say of the policy against the fallback, for guarded mode.
     """
 
     def __init__(self, bundle: Bundle, log: EventLog, folder: str | Path | None = None):
@@ -78,7 +56,7 @@ class Learner:
     def _restore(self) -> None:
         """The checkpoint of this bundle and log, else the state of the bundle."""
         self.counted = self.applied = self.learnt = self.passed = 0
-        self.evidence = PairedSums()
+        self.lead = starts_from(self.manifest.evidence)
         self.charges = Charges(len(self.manifest.names))
         before = self.manifest.provenance.get("continued", {})
         #: bundles whose decisions this policy may learn from: its own, and those it was saved from
@@ -99,7 +77,7 @@ class Learner:
             self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
             self.charges.set_state(data["charges"])
             if data["fallback"] == self.manifest.fallback:
-                self.evidence = PairedSums(**data["evidence"])
+                self.lead = Lead.from_dict(data["lead"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ProvenanceError(
                 f"{path} is no checkpoint of bundle {self.manifest.id} and log {log} ({error!r}): move "
@@ -112,6 +90,8 @@ class Learner:
         self.policy = load_policy(self.bundle / "policy")
         if before.get("charges"):
             self.charges.set_state(before["charges"])
+        if before.get("lead"):
+            self.lead = Lead.from_dict(before["lead"])
         if before.get("log") == log:
             self.counted, self.applied = int(before["counted"]), int(before["applied"])
 
@@ -164,9 +144,9 @@ class Learner:
         if logged.marked is False:  # how probable its score was nobody knows
             return
         utility = float(clipped_utility(score, cost, logged.rho))
-        gain = logged.target[decision.arm] - (decision.arm_name == self.manifest.fallback)
-        weight = gain / decision.probability
-        self.evidence.add(float(weight) * utility)
+        if self.manifest.fallback in decision.arms:
+            fallback = decision.arms.index(self.manifest.fallback)
+            self.lead.learn(decision.arm, fallback, logged.target, decision.pmf, utility)
 
     def save(self) -> Path | None:
         """Write a checkpoint atomically, unless what is there has read further."""
@@ -194,19 +174,7 @@ class Learner:
                 "fallback": self.manifest.fallback,
                 "learnt": self.learnt,
                 "passed": self.passed,
-                "evidence": vars(self.evidence),
+                "lead": self.lead.to_dict(),
             }
             (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
         return self.folder
-
-    def trusted(self, z: float) -> bool:
-        """Whether the policy beats the fallback by more than z standard errors.
-
-        Live evidence decides once there are 30 rewards of it; until then the bundle's (validation) does.
-        """
-        live = self.evidence.summary()
-        evidence = live if live["n"] >= 30 else self.manifest.evidence
-        try:
-            return float(evidence["mean"]) > z * float(evidence["se"])
-        except KeyError:
-            return False

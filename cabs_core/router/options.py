@@ -24,7 +24,7 @@ class RouterOptions:
 
     Attributes:
         mode: route, shadow (decides and logs, answers with the fallback) or guarded (answers with the
-            fallback until the policy beats it by more than `z` standard errors); None: the bundle's.
+            fallback until scores show that the policy earns more, see `guarded`); None: the bundle's.
         epsilon: share of uniform exploration; None: the bundle's.
         fallback: the arm of shadow and guarded mode; None: the bundle's.
         budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho, from the lowest
@@ -52,7 +52,6 @@ class RouterOptions:
     mode: str | None = None
     epsilon: float | None = None
     fallback: str | None = None
-    z: float = 3.0
     budget_per_request: float | None = None
     budget_per_day: float | None = None
     seed: int | str | None = None

@@ -30,6 +30,7 @@ from cabs_core.router.bundle import CARD, writing
 from cabs_core.router.card import model_card
 from cabs_core.router.charges import is_amount
 from cabs_core.router.encoder import TextEncoder, check_text
+from cabs_core.router.guarded import guarded_draw, guarded_pmf
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.logged import LoggedBundle
@@ -278,23 +279,31 @@ class Router(LoggedBundle):
     def _play(self, request: Request, usable: np.ndarray | None, name: str) -> _Played:
         """Decide, and let the floor of exploration and the mode have their say. name: of the decision."""
         decision = self.policy.decide(request)
-        target, choice, floor = decision.pmf.copy(), decision.arm, self.options.epsilon or 0.0
+        target = decision.pmf.copy()
         mask = np.ones(len(self.arms), dtype=np.bool_) if usable is None else usable
-        base, mode = target, self.options.mode
-        held = mode == "shadow" or (mode == "guarded" and not self.learner.trusted(self.options.z))
-        if held and mask[self.fallback]:
-            base = np.zeros(len(self.arms))
-            base[self.fallback] = 1.0
-            floor = 0.0 if mode == "shadow" else floor
-        if floor == 0.0 and base is target:
-            return _Played(decision, target, choice, False)
-        pmf = (1.0 - floor) * base + floor * mask / mask.sum()
+        mode = self.options.mode if mask[self.fallback] else "route"
+        floor = self.options.epsilon or 0.0
+        if mode == "route" and floor == 0.0:
+            return _Played(decision, target, decision.arm, False)
         # the id is random and in the log, so every draw of the floor can be checked later
         first, second = (np.float64(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
-        arm, explored = (choice if base is target else self.fallback), bool(first < floor)
+        if mode == "shadow":
+            pmf = np.zeros(len(self.arms))
+            pmf[self.fallback] = 1.0
+            return _Played(self.policy.redraw(decision, self.fallback, pmf), target, decision.arm, False)
+        if mode == "guarded":
+            routes = bool(self.learner.lead.routes)
+            pmf = guarded_pmf(routes, self.fallback, target, mask, floor)
+            answering = decision.arm if routes else self.fallback
+            waiting = self.fallback if routes else decision.arm
+            arm, explored, second = guarded_draw(answering, waiting, floor, first, second)
+        else:
+            pmf = (1.0 - floor) * target + floor * mask / mask.sum()
+            arm = decision.arm
+            explored = bool(first < floor)
         if explored:
             arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
-        return _Played(self.policy.redraw(decision, arm, pmf), target, choice, explored)
+        return _Played(self.policy.redraw(decision, arm, pmf), target, decision.arm, explored)
 
     def predict(self, texts: Sequence[str | Prediction]) -> list[Prediction]:
         """What is expected of every model for each text; what is a prediction already is handed on.
@@ -405,6 +414,7 @@ class Router(LoggedBundle):
             "lineage": sorted(self.learner.lineage),
             "rewards": self.learner.learnt,
             "charges": self.learner.charges.state(),
+            "lead": self.learner.lead.to_dict(),
             "log": self.log.id,
             "counted": self.learner.counted,
             "applied": self.learner.applied,

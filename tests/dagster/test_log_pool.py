@@ -184,7 +184,7 @@ def test_what_is_predicted_is_no_evidence(world, tmp_path: Path) -> None:
     card = (tmp_path / "router" / "README.md").read_text(encoding="utf-8")
     assert "its outcome is predicted" in card and "rest on predicted outcomes" in card
     router = Router.load(tmp_path / "router")
-    assert not router.learner.trusted(3.0)
+    assert not router.learner.lead.routes
     router.close()
 
 

@@ -72,7 +72,8 @@ if TYPE_CHECKING:
     type=click.Choice(["route", "shadow", "guarded"]),
     default="route",
     show_default=True,
-    help="shadow: always answers with the best single model. guarded: leaves it only with evidence.",
+    help="shadow: always answers with the best single model. guarded: until scores show that the policy is "
+    "better.",
 )
 @click.option("--free", multiple=True, help="A model that costs nothing; a cost of 0 is an error otherwise.")
 @click.option(

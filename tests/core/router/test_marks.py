@@ -95,7 +95,7 @@ def test_what_was_learnt_is_a_function_of_the_log(make_bundle, test_prompts, tmp
     ):
         np.testing.assert_array_equal(one, two)
     marked = [d for d in router.log.decisions() if d.marked]
-    assert again.learner.learnt == 60 and vars(again.learner.evidence)["n"] == len(marked)
+    assert again.learner.learnt == 60 and again.learner.lead.n == len(marked)
 
 
 def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prompts, tmp_path):
@@ -110,7 +110,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     chance = [d for d in routed if not d.marked]
     for decision in chance:
         router.feedback(decision.id, score=0.0, cost=1e-4)
-    assert router.learner.learnt == 10 + len(chance) and router.learner.evidence.n == 10
+    assert router.learner.learnt == 10 + len(chance) and router.learner.lead.n == 10
     for decision in routed:
         if decision.marked:
             router.feedback(decision.id, score=1.0, cost=1e-4)

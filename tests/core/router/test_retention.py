@@ -27,7 +27,7 @@ def state(router: Router) -> tuple:
     router.follow()
     arrays, values = router.learner.policy.algorithm.state()
     content = {k: np.ascontiguousarray(v).tobytes() for k, v in arrays.items()}
-    return content, json.dumps(values), router.learner.policy.round, vars(router.learner.evidence)
+    return content, json.dumps(values), router.learner.policy.round, router.learner.lead.to_dict()
 
 
 @pytest.mark.slow
