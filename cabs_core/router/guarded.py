@@ -187,7 +187,8 @@ def guarded_pmf(
     only_fallback[fallback] = 1.0
     answering, waiting = (target, only_fallback) if routes else (only_fallback, target)
     uniform = available / available.sum()
-    return (1.0 - floor) * answering + floor * (TRIAL_SHARE * waiting + (1.0 - TRIAL_SHARE) * uniform)
+    explored: np.ndarray = TRIAL_SHARE * waiting + (1.0 - TRIAL_SHARE) * uniform
+    return (1.0 - floor) * answering + floor * explored
 
 
 def guarded_draw(
