@@ -47,8 +47,10 @@ class SquareCBOptions(BanditOptions):
     """Inverse-gap weighting: p_j = 1 / (mu + gamma_t (f_b - f_j)) but for the best, b, which has the rest.
 
     f_j = x'theta_j clipped to [0, 1]; gamma_t = gamma t^gamma_power, t = 1, 2, ...; the paper's constant is 4
-    with power 0. mu: None: the number of arms. Kernel: `experts.square_cb`. Source: Foster and Rakhlin,
-    Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML 2020; the paper.
+    with power 0. An arm that joins later counts t from the round in which it joined: it is unknown then, and
+    the gamma of the other arms would leave it unplayed. mu: None: the number of arms. Kernel:
+    `experts.square_cb`. Source: Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with
+    regression oracles, ICML 2020; the paper.
     """
 
     gamma: float = Field(64.0, gt=0)

@@ -82,14 +82,22 @@ def epsilon_greedy(expert: Any, values: np.ndarray, active: np.ndarray, t: int, 
 
 
 @kernel
-def square_cb(expert: Any, values: np.ndarray, active: np.ndarray, t: int, pmf: np.ndarray) -> None:
-    """pmf [K]: an arm's probability falls with its distance from the best of values [K]."""
-    gamma = expert.gamma * (t + 1.0) ** expert.power
+def square_cb(
+    expert: Any, values: np.ndarray, active: np.ndarray, joined: np.ndarray, t: int, pmf: np.ndarray
+) -> None:
+    """pmf [K]: an arm's probability falls with its distance from the best of values [K].
+
+    joined [K]: the round in which an arm joined; 0 for an arm that was there from the start.
+    """
+    gamma_of_first_arms = expert.gamma * (t + 1.0) ** expert.power
     mu = expert.mu if expert.mu > 0.0 else float(active.sum())
     best = _best(values)
     rest = 1.0
     for j in range(pmf.size):
         if active[j] and j != best:
+            gamma = gamma_of_first_arms
+            if joined[j] > 0.0:
+                gamma = expert.gamma * max(t + 1.0 - joined[j], 1.0) ** expert.power
             pmf[j] = 1.0 / (mu + gamma * (values[best] - values[j]))
             rest -= pmf[j]
     pmf[best] = rest
@@ -143,7 +151,7 @@ def expert_pmf(
     if expert.kind == EPSILON_GREEDY:
         epsilon_greedy(expert, s.values, active, t, pmf)
     elif expert.kind == SQUARE_CB:
-        square_cb(expert, s.values, active, t, pmf)
+        square_cb(expert, s.values, active, model.joined, t, pmf)
     elif expert.kind == LIN_UCB:
         lin_ucb(expert, s.values, s.spread, s.work, pmf)
     elif expert.kind == LIN_TS:

@@ -91,7 +91,8 @@ class Rules(NamedTuple):
 
 class LinearModel(NamedTuple):
     """What is learnt. inverse [M, K, d, d] (lower triangles; where `shared` only [m, 0]), theta [M, K, d],
-    bias and bias_count [M, K], log_weights [M L] (copy g of expert m at m L + g), scalars [2]."""
+    bias and bias_count [M, K], log_weights [M L] (copy g of expert m at m L + g), scalars [2], joined [K] the
+    rounds in which arms joined, 0 for those of the start."""
 
     inverse: np.ndarray
     theta: np.ndarray
@@ -99,6 +100,7 @@ class LinearModel(NamedTuple):
     bias_count: np.ndarray
     log_weights: np.ndarray
     scalars: np.ndarray
+    joined: np.ndarray
 
 
 class LinearData(NamedTuple):

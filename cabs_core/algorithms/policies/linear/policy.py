@@ -70,7 +70,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
                 inverse[i], theta[i] = offline.once(key, warm)
         copies = self.rules.mixture.copies
         self.model = kernel_arrays.LinearModel(
-            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2)
+            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), np.zeros(m * copies), np.zeros(2), np.zeros(k)
         )
         self.resized()
 
@@ -126,6 +126,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             "bias_count": states.learnt(m, k, low=0.0),
             "log_weights": states.learnt(m * copies, high=0.0),
             "scalars": states.learnt(2, low=0.0),
+            "joined": states.learnt(k, low=0.0),
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -142,6 +143,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             theta=np.concatenate([old.theta, np.zeros_like(old.theta[:, :1])], axis=1),
             bias=np.concatenate([old.bias, zeros], axis=1),
             bias_count=np.concatenate([old.bias_count, zeros], axis=1),
+            joined=np.append(old.joined, float(self.round)),
         )
 
     @property
@@ -163,7 +165,7 @@ class LinearPolicy(ExpertPolicy, CompiledPolicy):
             name: np.ascontiguousarray(np.delete(getattr(old, name), index, axis=1))
             for name in ("inverse", "theta", "bias", "bias_count")
         }
-        self.model = old._replace(**parts)
+        self.model = old._replace(joined=np.delete(old.joined, index), **parts)
 
     def choose(self, request: Request) -> Choice:
         """One round of `experts.decide`; the decision remembers context and probabilities for its update."""

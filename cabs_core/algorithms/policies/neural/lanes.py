@@ -74,6 +74,7 @@ def _lane_parts(parts: kernel_arrays.LinearParts, keys: np.ndarray, lane: int) -
             model.bias_count[lane],
             model.log_weights[lane],
             model.scalars[lane],
+            model.joined[lane],
         ),
         parts.scratch,
         _lane_memory(parts.memory, lane),
@@ -170,7 +171,7 @@ def _draw_batches(
                     w[place, b, j] = history_w[lane, row, m, j]
 
 
-_LEARNT = ("bias", "bias_count", "log_weights", "scalars")
+_LEARNT = ("bias", "bias_count", "log_weights", "scalars", "joined")
 _NETS = ("flat", "start", "first", "second", "steps")
 
 
@@ -247,7 +248,7 @@ class NeuralLanes:
             "first": np.zeros_like(flat),
             "second": np.zeros_like(flat),
         }
-        state |= {"steps": np.zeros(m, dtype=np.int64), "scalars": np.zeros(2)}
+        state |= {"steps": np.zeros(m, dtype=np.int64), "scalars": np.zeros(2), "joined": np.zeros(k)}
         state |= {"bias": np.zeros((m, k)), "bias_count": np.zeros((m, k))}
         state |= {"log_weights": np.zeros(m * shape.copies), "history_x": np.zeros((0, shape.dim))}
         state |= {"history_y": np.zeros((0, m, k)), "history_w": np.zeros((0, m, k))}

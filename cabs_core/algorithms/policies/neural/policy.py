@@ -120,6 +120,7 @@ class NeuralPolicy(ExpertPolicy, LoopPolicy):
             "bias_count": s(m, k, low=0.0),
             "log_weights": s(m * shape.copies, high=0.0),
             "scalars": s(2, low=0.0),
+            "joined": s(k, low=0.0),
             "history_x": s("rows", d),
             "history_y": s("rows", m, k),
             "history_w": s("rows", m, k, low=0.0),
@@ -162,6 +163,7 @@ class NeuralPolicy(ExpertPolicy, LoopPolicy):
             new = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
             # C order: another layout would compile the kernels anew
             state[name] = np.ascontiguousarray(new)
+        state["joined"] = np.append(state["joined"][list(keep)], np.full(added, float(self.round)))
         self.core = self._lanes([state], self.keys[None], len(keep) + added)
 
     def choose(self, request: Request) -> Choice:

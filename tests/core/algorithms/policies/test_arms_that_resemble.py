@@ -95,6 +95,23 @@ def test_linear_models_start_at_the_estimate_of_the_other_arm_and_know_a_few_rou
         assert data[-1, -1] / CONSTANT**2 == pytest.approx(JOINED_ROUNDS, rel=1e-6)
 
 
+def test_square_cb_explores_an_arm_that_joins_as_if_the_play_began_with_it():
+    policy = learnt("square_cb")
+    policy.add_arm("new", like="a")
+    play(policy, 20, 5)
+    saved = policy.algorithm.state()[0]["joined"]
+    assert saved.tolist() == [0.0, 0.0, 0.0, 300.0]
+    x = contexts(1, 6)[0]
+    values = np.clip(policy.algorithm.model.theta[0] @ x, 0.0, 1.0)
+    best = int(values.argmax())
+    gamma = 64.0 * np.sqrt([321.0, 321.0, 321.0, 21.0])
+    expected = 1.0 / (4.0 + gamma * (values[best] - values))
+    expected[best] = 1.0 - np.delete(expected, best).sum()
+    np.testing.assert_allclose(policy.decide(request(x, 4)).pmf, expected)
+    policy.remove_arm("a")
+    assert policy.algorithm.state()[0]["joined"].tolist() == [0.0, 0.0, 300.0]
+
+
 def test_pareto_bandit_starts_at_the_estimate_of_the_other_arm_and_knows_a_few_rounds():
     policy = learnt("pareto_bandit")
     policy.add_arm("new", like="b")
