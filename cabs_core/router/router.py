@@ -286,7 +286,7 @@ class Router(LoggedBundle):
         if mode == "route" and floor == 0.0:
             return _Played(decision, target, decision.arm, False)
         # the id is random and in the log, so every draw of the floor can be checked later
-        first, second = (np.float64(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
+        first, second = (float(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
         if mode == "shadow":
             pmf = np.zeros(len(self.arms))
             pmf[self.fallback] = 1.0
