@@ -6,15 +6,16 @@ from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.paths import deployed_folder
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, stage_code_version
+from cabs_core.pipeline.chain_order import DEPLOYED, ESTIMATES
 from cabs_dagster import partitions, specs
-from cabs_dagster.checks import checked, deployment_results, router_results
+from cabs_dagster.checks import check_specs, checked, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY, JOIN
-from cabs_dagster.metadata import figures, guarded, observe_nothing, of_job, pool_of, stage_result
-from cabs_dagster.names import key
+from cabs_dagster.metadata import FOUND, figures, guarded, observe_nothing, of_job, pool_of, stage_result
+from cabs_dagster.names import key, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
 
@@ -49,80 +50,119 @@ def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
         )
 
 
-class DeployConfig(dg.Config):
-    """Launchpad settings of `deployed_router`."""
+with specs.preview("observable sources"):
 
-    deploy: bool = Field(
-        False, description="Promote the new router if it is not worse. The job deploy_pool does so by itself."
-    )
-
-
-@checked(
-    "deployed_router",
-    **specs.common("deployed_router", "deployment", "python"),
-    code_version=stage_code_version("router"),
-    deps=[key(name) for name in ("router", *JOINED_BY)],
-    description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. In the job "
-    "deploy_pool (or with `deploy: true` in the config) the newly trained one takes its place "
-    "unless it is worse on held-out prompts beyond noise; `cabs rollback` takes that back. In job "
-    f"{JOIN} models that the pool gained join it, where the pool says `add_models`, as soon as the "
-    "table has their answers. Its materialisations are promotions and joins; any other run observes what "
-    "would be done.",
-    partitions_def=partitions.pools,
-    skippable=True,
-)
-def deployed_router(context: dg.AssetExecutionContext, config: DeployConfig) -> Iterator[Any]:
-    """One step for the asset and its checks; the checks alone compare and promote nothing."""
-    with guarded():
-        cabs = cabs_of(context)
-        from cabs_core.pipeline.stages.deployment import deploy, take_in  # here: loading stays quick
-
-        if of_job(context, JOINS):
-            joined = take_in(cabs.chain(pool_of(context)))
-            if not joined:
-                observe_nothing(context, "deployed_router", "no model joined: it chooses all of the pool's")
-                return
-            rest = "figures and report are of the models of before until they are made again"
-            context.log.info(f"joined: {', '.join(joined)}; {rest}")
-            found = {"joined, with so many scored prompts": joined}
-            yield dg.MaterializeResult(asset_key=key("deployed_router"), metadata=figures(found))
-            return
-        names = {check.name for check in context.selected_asset_check_keys}
-        promotes = bool(context.selected_asset_keys) and (config.deploy or of_job(context, DEPLOYS))
-        deployment = deploy(cabs.chain(pool_of(context)), only_compare=not promotes)
-        results = [result for result in deployment_results(deployment) if result.check_name in names]
-        if promotes and deployment["promoted"]:
-            context.log.info(deployment["reason"])
-            yield dg.MaterializeResult(
-                asset_key=key("deployed_router"),
-                data_version=dg.DataVersion(deployment["challenger"]),
-                metadata=figures(deployment),
-                check_results=results,
+    @dg.multi_observable_source_asset(
+        required_resource_keys={CABS},
+        name=step(DEPLOYED),
+        specs=[
+            dg.AssetSpec(
+                **specs.common(DEPLOYED, "deployment", "python"),
+                code_version=stage_code_version("router"),
+                deps=[key(name) for name in ("router", *JOINED_BY)],
+                description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. It is "
+                f'observed, and no "Materialize" makes it: the job {DEPLOY} lets the newly trained router '
+                "take its place unless that one is worse on held-out prompts beyond noise, and `cabs "
+                f"rollback` takes that back. In the job {JOIN} models that the pool gained join it, where "
+                "the pool says `add_models`, as soon as the table has their answers. Its materialisations "
+                "are promotions and joins; an observation says which router is deployed, and what was found.",
+                partitions_def=partitions.pools,
             )
-            return
-        if context.selected_asset_keys:
-            why = deployment["reason"]
-            if not promotes:
-                why = f"only the job {DEPLOY} promotes a router. Of the new one: {why}"
-            observe_nothing(context, "deployed_router", why, figures(deployment))
+        ],
+        check_specs=check_specs(DEPLOYED),
+        can_subset=True,
+    )
+    def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
+        """One step for the asset and its checks; the checks alone compare and promote nothing."""
+        with guarded():
+            if of_job(context, JOINS):
+                yield _joined(context)
+            else:
+                yield from _compared(context)
+
+
+def _joined(context: dg.AssetExecutionContext) -> dg.ObserveResult:
+    """Let the models that the pool gained join its deployed router, and return which joined."""
+    from cabs_core.pipeline.stages.deployment import take_in  # here: loading stays quick
+
+    chain = cabs_of(context).chain(pool_of(context))
+    joined = take_in(chain)
+    if not joined:
+        return _observed(context, "no model joined: the router chooses all models of the pool", {})
+    why = (
+        f"joined: {', '.join(joined)}; figures and report are of the models of before until they are made "
+        "again"
+    )
+    found = figures({"joined, with so many scored prompts": joined})
+    _record_change(context, found)
+    return _observed(context, why, found)
+
+
+def _compared(context: dg.AssetExecutionContext) -> Iterator[Any]:
+    """Compare the new router with the deployed one, promote it in the job that deploys, and say what was
+    found.
+    """
+    from cabs_core.pipeline.stages.deployment import deploy  # here: loading stays quick
+
+    checks = {check.name for check in context.selected_asset_check_keys}
+    promotes = bool(context.selected_asset_keys) and of_job(context, DEPLOYS)
+    deployment = deploy(cabs_of(context).chain(pool_of(context)), only_compare=not promotes)
+    results = [result for result in deployment_results(deployment) if result.check_name in checks]
+    if not context.selected_asset_keys:
         yield from results
+        return
+    found = figures(deployment)
+    why = deployment["reason"]
+    if deployment["promoted"]:
+        _record_change(context, found)
+    elif not promotes:
+        why = f"only the job {DEPLOY} promotes a router. Of the new one: {why}"
+    yield _observed(context, why, found)._replace(check_results=results)
+
+
+def _deployed_id(pool: str) -> str:
+    """Return the id of a pool's deployed router, empty if there is none."""
+    from cabs_core.router.bundle import HEADER, read_manifest  # here: loading stays quick
+
+    place = deployed_folder(pool)
+    return read_manifest(place, verify=False).id if (place / HEADER).is_file() else ""
+
+
+def _record_change(context: dg.AssetExecutionContext, found: dict[str, Any]) -> None:
+    """Record a promotion or a join as a materialization of the deployed router."""
+    pool = pool_of(context)
+    tags = {partitions.DATA_VERSION_TAG: _deployed_id(pool)}
+    event = dg.AssetMaterialization(key(DEPLOYED), partition=pool, metadata=found, tags=tags)
+    context.log_event(event)
+
+
+def _observed(context: dg.AssetExecutionContext, why: str, found: dict[str, Any]) -> dg.ObserveResult:
+    """Return an observation of the deployed router: its id as the data version, and what the run found."""
+    context.log.info(why)
+    deployed = _deployed_id(pool_of(context))
+    return dg.ObserveResult(
+        asset_key=key(DEPLOYED),
+        data_version=dg.DataVersion(deployed or "none"),
+        metadata={FOUND: why, **found},
+    )
 
 
 @dg.asset(
     required_resource_keys={CABS},
-    **specs.stage("off_policy", "deployment", "python", "parquet"),
+    **specs.stage(ESTIMATES, "deployment", "python", "parquet", where=partitions.pools_with_log),
     output_required=False,
     description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
     "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it names, "
-    "or the deployed router's. Where there is none to estimate from, it observes the reason.",
+    "or the deployed router's. Its partitions are the pools that have such a log. Where the log is too "
+    "small to estimate from, it observes the reason.",
 )
 def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     with guarded():
         cabs = cabs_of(context)
         try:
-            yield stage_result(context, cabs, "off_policy", config.force)[2]
+            yield stage_result(context, cabs, ESTIMATES, config.force)[2]
         except dg.Failure as failure:
             logged = cabs.chain(pool_of(context)).pool.logged
             if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
                 raise
-            observe_nothing(context, "off_policy", str(failure.__cause__))
+            observe_nothing(context, ESTIMATES, str(failure.__cause__))

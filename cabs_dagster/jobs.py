@@ -9,7 +9,7 @@ from pydantic import Field
 
 from cabs_core.base.errors import listed
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES
-from cabs_core.pipeline.chain_order import MARTS_AROUND, Kind
+from cabs_core.pipeline.chain_order import DEPLOYED, ESTIMATES, MARTS_AROUND, Kind, kind_of
 from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.metadata import guarded
@@ -26,12 +26,15 @@ JOB_OF: dict[Kind, str] = {
     "collect": COLLECT,
     "stages": PREPARE,
     "replay": REPLAY,
+    "estimates": EVALUATE,
     "results": RESULTS,
     "join": JOIN,
 }
 #: stages that may pay for calls: no other job, no schedule and no sensor runs them
-COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if stage.pays)
-STAGES = tuple(stage for stage in POOL_STAGES if stage not in COLLECTED)
+COLLECTED = tuple(stage.name for stage in POOL_STAGES.values() if kind_of(stage) == "collect")
+STAGES = tuple(stage.name for stage in POOL_STAGES.values() if kind_of(stage) == "stages")
+#: jobs that make the parts of a chain by themselves, since they pay for nothing
+OF_CHAIN = (PREPARE, REPLAY, EVALUATE, RESULTS, JOIN)
 
 
 def _progress(context: dg.InitLoggerContext) -> logging.Logger:
@@ -191,7 +194,7 @@ _JOBS = (
         _assets("replay"),
         "Every policy of one pool at one rho, and the checks of what came out.",
     ),
-    (EVALUATE, EVALUATES, _assets("off_policy"), "What a pool's policies would have earned on its log."),
+    (EVALUATE, EVALUATES, _assets(ESTIMATES), "What a pool's policies would have earned on its log."),
     (
         RESULTS,
         "results",
@@ -202,13 +205,13 @@ _JOBS = (
     (
         DEPLOY,
         DEPLOYS,
-        _assets(*STAGES, "deployed_router"),
+        _assets(*STAGES, DEPLOYED),
         "Trains a pool's router, deploys it unless it is worse.",
     ),
     (
         JOIN,
         JOINS,
-        _assets(*JOINED_BY) | _assets("deployed_router").without_checks(),
+        _assets(*JOINED_BY) | _assets(DEPLOYED).without_checks(),
         "Models that a pool gained join its deployed router, which goes on learning.",
     ),
 )

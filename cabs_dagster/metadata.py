@@ -18,8 +18,9 @@ from cabs_dagster.specs import STAGE_TAG
 
 #: how often a step is tried again after a transient error, and the seconds before the first time
 RETRIES, RETRY_SECONDS = 2, 5
-#: metadata of an observation that says why a step made nothing
+#: metadata of an observation: why a step made nothing; what a step found about a deployed router
 NOTHING_MADE = "nothing was made"
+FOUND = "found"
 _LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 
@@ -188,9 +189,7 @@ def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.
     )
 
 
-def observe_nothing(
-    context: dg.AssetExecutionContext, name: str, why: str, metadata: Mapping[str, Any] | None = None
-) -> None:
+def observe_nothing(context: dg.AssetExecutionContext, name: str, why: str) -> None:
     """Record that a step made nothing, and why, as an observation of an asset that may be skipped."""
     context.log.info(f"{name}: {why}")
     context.log_event(
@@ -198,6 +197,6 @@ def observe_nothing(
             key(name),
             partition=context.partition_key,
             description=why[:500],
-            metadata={NOTHING_MADE: why, **(metadata or {})},
+            metadata={NOTHING_MADE: why},
         )
     )

@@ -43,7 +43,9 @@ def key(path: str) -> dg.AssetKey:
 
 
 #: names of the partition sets, which are the instance's
-POOLS, RHOS = named("pools"), named("rhos")
+POOLS = named("pools")
+RHOS = named("rhos")
+POOLS_WITH_LOG = named("pools_with_log")
 
 
 def path_of(asset: dg.AssetKey) -> str:

@@ -1,9 +1,13 @@
-"""Partitions: pools and rhos, both dynamic, and their product; and what Dagster knows of a pool's file.
+"""Partitions: pools, pools with a log, rhos, all dynamic, and the product of pools and rhos; and what Dagster
+knows of a pool's file.
 
-Registering a pool also registers its rhos. Dagster's product has cells of a pool at a rho of another pool,
-too: they are finished with nothing to do.
+Registering a pool also registers its rhos, and its log if it has one. Dagster's product has cells of a pool
+at a rho of another pool, too: they are finished with nothing to do. Pools with a log have a set of their own
+because a backfill counts a partition without a materialization as failed: "Materialize all" of a pool without
+a log is not to ask for estimates.
 """
 
+import glob
 import logging
 import os
 from collections.abc import Iterable, Sequence
@@ -13,15 +17,19 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError, PoolError
 from cabs_core.base.hashing import stable_hash
-from cabs_core.data.pool_files import ModelPool, PoolFile, parse_rho_key, rho_key
+from cabs_core.data.pool_files import PoolFile, parse_rho_key, rho_key
 from cabs_core.data.pools.registry import active_pools, differences
 from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain
 from cabs_core.pipeline.artifacts.stages import REPLAY, pick
 from cabs_core.pipeline.chain_order import Planner
 from cabs_dagster.due import planner_of
-from cabs_dagster.names import POOLS, RHOS, key
+from cabs_dagster.names import POOLS, POOLS_WITH_LOG, RHOS, key
+
+#: tag of an event by which Dagster tells versions of an asset apart
+DATA_VERSION_TAG = "dagster/data_version"
 
 pools = dg.DynamicPartitionsDefinition(name=POOLS)
+pools_with_log = dg.DynamicPartitionsDefinition(name=POOLS_WITH_LOG)
 rhos = dg.DynamicPartitionsDefinition(name=RHOS)
 pool_by_rho = dg.MultiPartitionsDefinition({"pool": pools, "rho": rhos})
 
@@ -59,8 +67,34 @@ def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[
     return [member for member in members if member.pool.name in run]
 
 
+def has_log(pool_file: PoolFile) -> bool:
+    """Return whether `off_policy` has something to estimate from.
+
+    That is so if the pool's source is a log, or if its router's log holds a score. A log that cannot be read
+    counts: the run that reads it says why.
+    """
+    if pool_file.pool.logged:
+        return True
+    place = pool_file.log_path
+    if not place.exists():
+        return bool(glob.glob(str(place)))
+    from cabs_core.data.events.log import EventLog  # noqa: PLC0415  (pandas: a quick code location)
+    from cabs_core.data.outcomes.from_logs import is_event_log  # noqa: PLC0415  (pandas, too)
+
+    if not is_event_log(place):
+        return True
+    try:
+        log = EventLog.existing(place)
+    except CabsError:
+        return True
+    try:
+        return next(log.scored(), None) is not None
+    finally:
+        log.close()
+
+
 def follow(
-    instance: dg.DagsterInstance, members: Iterable[ModelPool], errors: Iterable[PoolError] = ()
+    instance: dg.DagsterInstance, members: Iterable[PoolFile], errors: Iterable[PoolError] = ()
 ) -> bool:
     """Make the partitions those of these pools, the rhos in numeric order; whether anything changed.
 
@@ -72,9 +106,15 @@ def follow(
     """
     broken = {error.path.stem for error in errors if error.path is not None}
     members = list(members)
-    known = list(instance.get_dynamic_partitions(POOLS))
-    names = [pool.name for pool in members]
-    changed = _follow(instance, POOLS, known, [k for k in known if k in names or k in broken], names)
+    changed = False
+    sets = {
+        POOLS: [member.pool.name for member in members],
+        POOLS_WITH_LOG: [member.pool.name for member in members if has_log(member)],
+    }
+    for name, keys in sets.items():
+        known = list(instance.get_dynamic_partitions(name))
+        kept = [k for k in known if k in keys or k in broken]
+        changed = _follow(instance, name, known, kept, keys) or changed
     before = {*instance.get_dynamic_partitions(POOLS)}
     known = list(instance.get_dynamic_partitions(RHOS))
     kept = known if broken & before else []
@@ -83,9 +123,10 @@ def follow(
     return _follow(instance, RHOS, known, known[:first], keys) or changed
 
 
-def _rho_keys(members: Iterable[ModelPool]) -> set[str]:
+def _rho_keys(members: Iterable[PoolFile]) -> set[str]:
     """Return the partition keys of the rhos at which these pools are replayed; a log is not replayed."""
-    return {rho_key(rho) for pool in members if not pool.logged for rho in pool.replay.rhos}
+    pools_of_tables = [member.pool for member in members if not member.pool.logged]
+    return {rho_key(rho) for pool in pools_of_tables for rho in pool.replay.rhos}
 
 
 def _follow(
@@ -106,7 +147,7 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
     members, errors = active_pools()
     if name and not instance.has_dynamic_partition(POOLS, name):
         instance.add_dynamic_partitions(POOLS, [name])
-    follow(instance, [p.pool for p in chosen(instance, store, members)], errors)
+    follow(instance, chosen(instance, store, members), errors)
 
 
 def register_while_loading() -> None:
@@ -121,8 +162,9 @@ def register_while_loading() -> None:
         return
     try:
         with dg.DagsterInstance.get() as instance:
-            members = [p.pool for p in chosen(instance, ArtifactStore(), active_pools()[0])]
-            _add_missing(instance, POOLS, [pool.name for pool in members])
+            members = chosen(instance, ArtifactStore(), active_pools()[0])
+            _add_missing(instance, POOLS, [member.pool.name for member in members])
+            _add_missing(instance, POOLS_WITH_LOG, [m.pool.name for m in members if has_log(m)])
             _add_missing(instance, RHOS, sorted(_rho_keys(members), key=parse_rho_key))
     except Exception as error:
         logging.getLogger("dagster").warning(f"the pools could not be registered as partitions yet: {error}")
@@ -180,8 +222,8 @@ def observations(
     for (path, partition), version in versions.items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
-        if known is None or known.tags.get("dagster/data_version") != version:
-            tags = {"dagster/data_version": version}
+        if known is None or known.tags.get(DATA_VERSION_TAG) != version:
+            tags = {DATA_VERSION_TAG: version}
             events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
     return events, settings
 
@@ -218,7 +260,7 @@ def _of_pool(
         key("pool_file"),
         partition=pool.name,
         description="; ".join(changed)[:500] or None,
-        tags={"dagster/data_version": stable_hash(settings, 32)},
+        tags={DATA_VERSION_TAG: stable_hash(settings, 32)},
         metadata=metadata,
     )
     return event, changed

@@ -28,7 +28,7 @@ from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, PREPARE, REPLAY, RESULTS
+from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, OF_CHAIN
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, tag
 from cabs_dagster.resources import AlertResource, CabsResource
@@ -48,7 +48,7 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
         context.log.info(f"run {run_id} had been killed: marked as failed")
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
-    changed = partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
+    changed = partitions.follow(context.instance, members, errors)
     events = _observed(context, planner_of(store, members))
     return dg.SensorResult(asset_events=events, skip_reason=None if changed or events else "all is known")
 
@@ -74,7 +74,7 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     asked = memory.get("asked", {})
     active, errors = active_pools()
     members = partitions.chosen(context.instance, store, active)
-    partitions.follow(context.instance, [pool_file.pool for pool_file in members], errors)
+    partitions.follow(context.instance, members, errors)
     planner = planner_of(store, members)
     busy = under_way(context.instance)
     problems = [f"invalid pool file left out: {error}" for error in errors]
@@ -249,7 +249,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
 
     @dg.sensor(
         name=named("pool_files"),
-        jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS, JOIN)],
+        jobs=[job for job in JOBS if job.name in OF_CHAIN],
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Watches the pool folder: registers new pools, asks for what is due of a new or changed "
@@ -272,7 +272,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         @dg.run_status_sensor(
             run_status=status,
             name=named(name),
-            request_jobs=[job for job in JOBS if job.name in (PREPARE, REPLAY, RESULTS, JOIN)],
+            request_jobs=[job for job in JOBS if job.name in OF_CHAIN],
             minimum_interval_seconds=10,
             default_status=dg.DefaultSensorStatus.STOPPED,
             description=text,

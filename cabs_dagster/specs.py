@@ -69,14 +69,23 @@ def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any
     }
 
 
-def stage(name: str, group: str, *kinds: str, after: Sequence[str] = ()) -> dict[str, Any]:
+def stage(
+    name: str,
+    group: str,
+    *kinds: str,
+    after: Sequence[str] = (),
+    where: dg.PartitionsDefinition = pools,
+) -> dict[str, Any]:
     """Keyword arguments of the asset of a pool stage: also its dependencies, code version, partitions.
 
     Args:
         after: assets that it depends on beside its inputs.
+        where: its partitions, of which each is a pool.
     """
-    deps = [key(asset) for asset in ("pool_file", *POOL_STAGES[name].inputs, *after)]
-    made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": pools}
+    same_pool = None if where is pools else dg.IdentityPartitionMapping()
+    read = ("pool_file", *POOL_STAGES[name].inputs, *after)
+    deps = [dg.AssetDep(key(asset), partition_mapping=same_pool) for asset in read]
+    made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": where}
     return common(name, group, *kinds) | made
 
 

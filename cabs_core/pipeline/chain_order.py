@@ -22,15 +22,17 @@ from cabs_core.data.pool_files import PoolFile, rho_key
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.artifacts.planner import Artifact, Findings
 from cabs_core.pipeline.artifacts.provenance import Recipe, Record
-from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY
+from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY, Stage
 from cabs_core.pipeline.pages import REPORTS, Leaderboard, Report
 from cabs_core.pipeline.standing import verdicts
 
-Kind = Literal["collect", "join", "stages", "replay", "results"]
+Kind = Literal["collect", "join", "stages", "replay", "estimates", "results"]
 #: in the order in which a pool's chain is made
-KINDS: tuple[Kind, ...] = ("collect", "join", "stages", "replay", "results")
+KINDS: tuple[Kind, ...] = ("collect", "join", "stages", "replay", "estimates", "results")
 #: the kind that the other kinds do not wait for
 JOINING: tuple[Kind, ...] = ("join",)
+#: the stage that estimates from a log, in place of the replays where the pool's source is a log
+ESTIMATES = "off_policy"
 #: the asset that a pool's new models join
 DEPLOYED = "deployed_router"
 #: the asset that looks at the files of the SQL models' sources, before any model is made
@@ -83,7 +85,8 @@ class Part:
     Attributes:
         pool: the pool; empty for results where no pool is left.
         kind: stages that pay for calls, models that join the pool's deployed router with the stages that
-            this needs, the other stages, the replays at one rho, or results (marts, report, leaderboard).
+            this needs, the other stages, the replays at one rho, the estimates from a log, or results (marts,
+            report, leaderboard).
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
         state: hash of why it is due, so that the same is requested once; why: the same for people.
         due: the artifacts of the store that are due; of results none.
@@ -125,6 +128,13 @@ class Wanted:
 
 
 ALL = Wanted()
+
+
+def kind_of(stage: Stage) -> Kind:
+    """Return the kind of part that makes a pool stage, where no model is to join."""
+    if stage.pays:
+        return "collect"
+    return "estimates" if stage.name == ESTIMATES else "stages"
 
 
 def is_due(status: Status) -> bool:
@@ -320,7 +330,7 @@ class Planner:
         chain = self.chains[pool].over(wanted.policies)
         due: list[Status] = []
         for stage in (POOL_STAGES[name] for name in chain.stages):
-            if stage.pays == (kind == "collect") and not (wanted.policies and stage.chooses):
+            if kind_of(stage) == kind and not (wanted.policies and stage.chooses):
                 status = chain.status(chain.stage(stage.name))
                 fresh = not is_due(status) and not (wanted.alone and status.state == "blocked")
                 if wanted.due(fresh, stage.name, pool):

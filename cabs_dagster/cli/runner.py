@@ -15,13 +15,13 @@ from cabs_core.base.errors import CabsError
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.evaluation.replay.compile_ahead import start_compiling, stop_compiling
 from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore
-from cabs_core.pipeline.chain_order import KINDS, SOURCE_FILES, Kind, Part, Wanted
+from cabs_core.pipeline.chain_order import DEPLOYED, KINDS, SOURCE_FILES, Kind, Part, Wanted
 from cabs_dagster import jobs
 from cabs_dagster.cli.interrupt import until_interrupted
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
-from cabs_dagster.metadata import NOTHING_MADE
+from cabs_dagster.metadata import FOUND
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import step
 from cabs_dagster.partitions import grid_key, observe, planner_in, register
@@ -30,7 +30,6 @@ from cabs_dagster.sensors import POOL_TAG, under_way
 #: the kinds of parts that belong to one pool alone
 MADE: tuple[Kind, ...] = tuple(kind for kind in KINDS if kind != "results")
 _NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays"}
-_MATERIALIZED, _OBSERVED = dg.DagsterEventType.ASSET_MATERIALIZATION, dg.DagsterEventType.ASSET_OBSERVATION
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
 
 
@@ -144,7 +143,8 @@ class Runner:
             self.notify("marts, report, leaderboard: nothing changed")
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
-        """Make the pool's stages as far as they are out of date, then `deployed_router`; what it found.
+        """Make the pool's stages as far as they are out of date, compare and promote its router, and return
+        what the comparison found.
 
         Raises:
             RunFailed: a run failed.
@@ -153,11 +153,10 @@ class Runner:
         register(self.instance, self.store, name)
         wanted = Wanted(pays=self.pays, alone=True, known=self._known)
         self._make(pool_file, wanted, ("collect", "stages"))
-        events = self.execute(jobs.DEPLOY, name, ["deployed_router"], {})
-        (event,) = (event for event in events if event.event_type in (_MATERIALIZED, _OBSERVED))
-        data: Any = event.event_specific_data  # of the one of the two types
-        made = data.materialization if event.event_type == _MATERIALIZED else data.asset_observation
-        return {key: value.value for key, value in made.metadata.items() if key != NOTHING_MADE}
+        events = self.execute(jobs.DEPLOY, name, [DEPLOYED], {})
+        (event,) = (e for e in events if e.event_type == dg.DagsterEventType.ASSET_OBSERVATION)
+        found = event.asset_observation_data.asset_observation.metadata
+        return {key: value.value for key, value in found.items() if key != FOUND}
 
     def _make(self, pool_file: PoolFile, wanted: Wanted, kinds: Sequence[Kind]) -> None:
         """Make what is due of these kinds, in their order.

@@ -24,10 +24,12 @@ from cabs_core.data.inputs import plain
 from cabs_core.data.validation.catalog import CHECKS, CheckResult
 from cabs_core.pipeline.artifacts import Options, Target, make_artifact
 from cabs_core.pipeline.stages.replay import ReplaySummary
+from cabs_core.router.bundle import read_manifest
 from cabs_dagster import partitions
 from cabs_dagster.build import resources
 from cabs_dagster.checks import data_results
-from cabs_dagster.metadata import NOTHING_MADE, table
+from cabs_dagster.metadata import FOUND, table
+from cabs_dagster.specs import DEPLOYS, STAGE_TAG
 from dbt_like_sql.artifacts import Marts
 from dbt_like_sql.runner import get_model
 
@@ -44,6 +46,29 @@ def world(staged: Path, tmp_path_factory: pytest.TempPathFactory):
     ):
         partitions.register(instance, chain_of().store)
         yield home, instance
+
+
+@dg.asset(
+    deps=["deployed_router"],
+    partitions_def=partitions.pools,
+    automation_condition=dg.AutomationCondition.eager(),
+)
+def announced() -> None:
+    """An asset of a team behind the deployed router."""
+
+
+def observation_of(result: dg.ExecuteInProcessResult) -> dg.AssetObservation:
+    """The one observation of a run."""
+    (event,) = result.get_asset_observation_events()
+    return event.asset_observation_data.asset_observation
+
+
+def run_of_router(instance: dg.DagsterInstance, tags: dict[str, str]) -> dg.ExecuteInProcessResult:
+    """A run of the job that the router and the deployed router have in common."""
+    job = dg.define_asset_job("both", dg.AssetSelection.assets(router.key, "deployed_router"))
+    both = dg.Definitions(assets=[router, deployed_router], jobs=[job], resources=resources())
+    run = both.resolve_job_def("both")
+    return run.execute_in_process(instance=instance, partition_key="tiny", tags=tags, raise_on_error=False)
 
 
 def make(instance: dg.DagsterInstance, assets: list, key: Any, **config: Any) -> dg.ExecuteInProcessResult:
@@ -98,19 +123,28 @@ def test_only_changed_cells_of_a_partition_are_computed(world) -> None:
 
 def test_the_router_is_made_checked_and_deployed_once(world) -> None:
     _, instance = world
-    only_made = make(instance, [router, deployed_router], "tiny")
+    team = dg.Definitions(assets=[router, deployed_router, announced], resources=resources())
+    first = dg.evaluate_automation_conditions(team, instance)
+    only_made = run_of_router(instance, {})
     assert only_made.success and not only_made.asset_materializations_for_node("deployed_router")
-    (observed,) = only_made.get_asset_observation_events()
-    assert observed.asset_observation_data.asset_observation.partition == "tiny"
-    assert "deploy_pool" in observed.asset_observation_data.asset_observation.metadata[NOTHING_MADE].value
+    observed = observation_of(only_made)
+    assert observed.partition == "tiny" and observed.data_version == "none"
+    assert "deploy_pool" in observed.metadata[FOUND].value
     assert {"not_worse", "comparable"} <= {e.check_name for e in only_made.get_asset_check_evaluations()}
     assert not deployed_folder("tiny").exists()
-    deploying = {"ops": {"deployed_router": {"config": {"deploy": True}}}}
-    made = make(instance, [router, deployed_router], "tiny", **deploying)
+    made = run_of_router(instance, {STAGE_TAG: DEPLOYS})
     (promotion,) = made.asset_materializations_for_node("deployed_router")
-    assert promotion.metadata["promoted"].value is True and promotion.metadata["challenger"].value
-    again = make(instance, [router, deployed_router], "tiny", **deploying)  # it is deployed already
+    deployed = read_manifest(deployed_folder("tiny")).id
+    assert promotion.metadata["promoted"].value is True
+    assert promotion.metadata["challenger"].value == observation_of(made).data_version == deployed
+    # an asset of a team that waits for promotions is asked for once
+    second = dg.evaluate_automation_conditions(team, instance, cursor=first.cursor)
+    assert second.get_requested_partitions(announced.key) == {"tiny"}
+    again = run_of_router(instance, {STAGE_TAG: DEPLOYS})
     assert again.success and not again.asset_materializations_for_node("deployed_router")
+    assert "deployed already" in observation_of(again).metadata[FOUND].value
+    third = dg.evaluate_automation_conditions(team, instance, cursor=second.cursor)
+    assert not third.total_requested
     (event,) = made.asset_materializations_for_node("router")
     metadata = event.metadata
     assert {r.data["policy"] for r in metadata["table"].records} == set(chain_of().pool.policies)

@@ -92,6 +92,7 @@ def test_the_chain_ends_in_estimates_and_a_report(world) -> None:
         assert not instance.get_materialized_partitions(dg.AssetKey("replay"))
         assert instance.get_materialized_partitions(dg.AssetKey("off_policy")) == {"tiny"}
         assert not instance.get_dynamic_partitions("rhos")
+        assert list(instance.get_dynamic_partitions("pools_with_log")) == ["tiny"]
     folder = home / "artifacts" / "reports" / "tiny"
     page = (folder / "index.html").read_text(encoding="utf-8")
     assert "so nothing is replayed" in page and "48 of 2,400 decisions have no score" in page

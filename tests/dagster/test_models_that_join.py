@@ -60,7 +60,9 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
                 failing.run_pool(chain_of().pool_file, report=False)
             assert [job for job, *_ in failing.launched][:2] == [JOIN, PREPARE]
             runner = Runner(instance)
-            runner.execute(JOIN, "tiny", joins()[0].assets, {})
+            events = runner.execute(JOIN, "tiny", joins()[0].assets, {})
+        (join,) = [e for e in events if e.is_step_materialization and e.step_key == "deployed_router"]
+        assert join.partition == "tiny" and NEW in str(join.materialization.metadata)
         assert chain_of().store.record(("oracles", "tiny")).created == before.created  # it waited for none
         (request,) = follow_up(planner_of(chain_of().store, [chain_of().pool_file]), "tiny", JOIN, "c", set())
         assert request.job_name == PREPARE

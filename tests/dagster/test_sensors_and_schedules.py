@@ -12,14 +12,16 @@ from pathlib import Path
 
 import dagster as dg
 import pytest
-from tests_support import chain_of, finished_replay, finished_stages, stand_in
+from tests_support import chain_of, event_row, finished_replay, finished_stages, stand_in
 
+from cabs_core.data.events.log import EventLog
 from cabs_core.data.pools.registry import active_pools, edit_retired
 from cabs_core.pipeline.artifacts import ArtifactStore, Options, make_artifact
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
 from cabs_core.pipeline.chain_order import Planner
 from cabs_core.pipeline.pages import OLDER_DATA, page_parts
+from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
 from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
 from cabs_dagster.resources import AlertResource, CabsResource
@@ -314,3 +316,24 @@ def test_alerts_go_to_the_webhook_and_to_the_log_when_it_does_not_take_them(capl
     with caplog.at_level(logging.ERROR):
         AlertResource(webhook_url="http://127.0.0.1:9/secret").send("hello again", log)
     assert "hello again" in caplog.text and "secret" not in caplog.text
+
+
+def test_a_pool_has_a_partition_for_estimates_once_its_log_holds_a_score(tiny_pool: Path, instance) -> None:
+    def registered() -> list[str]:
+        partitions.register(instance, ArtifactStore())
+        return list(instance.get_dynamic_partitions("pools_with_log"))
+
+    assert registered() == []
+    place = chain_of().pool_file.log_path
+    place.parent.mkdir(parents=True)
+    log = EventLog(place)
+    log.add_decisions([event_row("asked")])
+    assert registered() == []
+    log.add_reward("asked", 1.0, 0.0, "user", "first")
+    log.close()
+    assert registered() == ["tiny"]
+    named = tiny_pool.with_name("calls.csv")
+    tiny_pool.write_text(tiny_pool.read_text() + "router: {log: calls.csv}\n")
+    assert registered() == []
+    named.write_text("prompt,model,score,cost\n")  # the run that reads it says what is wrong with it
+    assert registered() == ["tiny"]

@@ -15,8 +15,7 @@ from tests.servers import free_port
 pytestmark = [pytest.mark.e2e, pytest.mark.slow, pytest.mark.timeout(1800)]
 DG = Path(sys.executable).with_name("dg")
 PROGRESS = """query($id: String!) { partitionBackfillOrError(backfillId: $id) {
-  ... on PartitionBackfill { status assetBackfillData { assetBackfillStatuses {
-  ... on AssetPartitionsStatusCounts { assetKey { path } numPartitionsFailed } } } } } }"""
+  ... on PartitionBackfill { status } } }"""
 RUN = """query($id: ID!) { runOrError(runId: $id) { ... on Run { status } } }"""
 ASSETS = """{ assetNodes { assetKey { path } isExecutable isMaterializable isObservable
   partitionKeys assetMaterializations(limit: 20) { partition metadataEntries { label
@@ -97,8 +96,8 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
         assert [m["partition"] for m in made["report"]["assetMaterializations"]] == ["chaos"]
         assert not made["deployed_router"]["assetMaterializations"]
 
-        # "Materialize all": every run ends well, pays nothing, deploys nothing. Dagster counts an asset
-        # without a materialization as failed: only the two that observe that there is nothing to do may be
+        # "Materialize all": every run ends well, pays nothing, deploys nothing. The deployed router is not
+        # among what can be materialized, and there is no log to estimate from
         keys = [{"path": name.split("/")} for name, node in made.items() if node["isMaterializable"]]
         asked = dev.query(BACKFILL, p={"assetSelection": keys, "partitionNames": ["chaos"]})
         backfill = asked["launchPartitionBackfill"]["backfillId"]
@@ -107,15 +106,9 @@ def test_a_pool_from_its_file_to_its_report_and_its_gate(tmp_path: Path) -> None
             now = dev.query(PROGRESS, id=backfill)["partitionBackfillOrError"]["status"]
             return now if now.startswith(("COMPLETED", "FAILED", "CANCELED")) else ""
 
-        assert wait_for("materialize all", status, 900).startswith("COMPLETED"), dev.runs()
+        assert wait_for("materialize all", status, 900) == "COMPLETED_SUCCESS", dev.runs()
         assert {made["status"] for made in dev.runs()} == {"SUCCESS"}
-        of_assets = dev.query(PROGRESS, id=backfill)["partitionBackfillOrError"]["assetBackfillData"]
-        unmade = {
-            asset["assetKey"]["path"][-1]
-            for asset in of_assets["assetBackfillStatuses"]
-            if asset.get("numPartitionsFailed")
-        }
-        assert unmade <= {"deployed_router", "off_policy"}, unmade
+        assert "deployed_router" not in {key["path"][-1] for key in keys}
         assert len(dev.assets()["report"]["assetMaterializations"]) >= 2
         assert not (tmp_path / "routers").exists() and not (tmp_path / "answers").exists()
 
