@@ -1,9 +1,10 @@
 """Reports over HTTP, for the links in Dagster: read-only, on this machine alone, and nothing but finished
 pages.
 
-`CABS_REPORTS_URL` says where reports are found (default `http://127.0.0.1:3033`). `cabs ui` serves them there
-when the address is http on this machine; any other address must be served by other means. Empty: links are
-file paths.
+`CABS_REPORTS_URL` says where reports are found. `cabs ui` serves them there when the address is http on this
+machine; any other address must be served by other means. Empty: links are file paths. By default each
+CABS_HOME has a port of its own, so that the links that runs leave in Dagster lead to the reports of that
+home, whichever command made the run, and whatever port the UI has.
 """
 
 import io
@@ -15,21 +16,32 @@ from typing import BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from cabs_core.base.errors import CabsError
-from cabs_core.base.paths import safe_name
+from cabs_core.base.hashing import stable_hash
+from cabs_core.base.paths import cabs_home, safe_name
 from cabs_core.pipeline.artifacts.store import ArtifactStore, Parts
 from cabs_core.pipeline.pages import LEADERBOARD, REPORTS
 
-DEFAULT_URL = "http://127.0.0.1:3033"
+#: first port and number of ports from which a home takes one; below those that systems give to clients
+_FIRST_PORT = 20_000
+_PORTS = 12_000
 _LOCAL = ("127.0.0.1", "localhost")
 
 
+def _default_url() -> str:
+    """Return the address of the reports of this CABS_HOME: a port that follows from the folder's path."""
+    port = _FIRST_PORT + int(stable_hash(str(cabs_home().resolve()), 12), 16) % _PORTS
+    return f"http://127.0.0.1:{port}"
+
+
 def reports_url() -> str:
-    """`CABS_REPORTS_URL` without a slash at its end; empty when links are to be file paths.
+    """Return `CABS_REPORTS_URL` without a slash at its end, or the home's own address if it is not set.
+
+    An empty text means that links are to be file paths.
 
     Raises:
         CabsError: it is no http address.
     """
-    value = os.environ.get("CABS_REPORTS_URL", DEFAULT_URL).strip().rstrip("/")
+    value = os.environ.get("CABS_REPORTS_URL", _default_url()).strip().rstrip("/")
     try:
         parts = urlsplit(value)
         usable = (
@@ -39,7 +51,7 @@ def reports_url() -> str:
         usable = False
     if value and not usable:
         raise CabsError(
-            f"CABS_REPORTS_URL is {value!r}: expected an address such as {DEFAULT_URL}, or nothing at all "
+            f"CABS_REPORTS_URL is {value!r}: expected an address such as {_default_url()}, or nothing at all "
             "for links that are file paths"
         )
     return value

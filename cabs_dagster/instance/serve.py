@@ -19,11 +19,22 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import click
+
 from cabs_core.base.errors import CabsError
 
 _SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
-_SERVICES = ("dagster_webserver", "dagster._daemon", "dagster\0code-server", "dagster\0api\0grpc")
+#: {words of a service's command line: what ends with the service, for people}
+_SERVICES = {
+    "dagster_webserver": "Dagster's web server",
+    "dagster._daemon": "Dagster's daemon, which runs sensors, schedules and queued runs,",
+    "dagster\0code-server": "Dagster's code server, which holds the definitions,",
+}
+#: a process that a code server starts, and starts again when definitions are reloaded
+_CODE = "dagster\0api\0grpc"
 _PATIENCE = 30.0
+#: seconds between two looks at the services
+_LOOK = 1.0
 
 
 def require_free(port: int) -> None:
@@ -42,19 +53,21 @@ def require_free(port: int) -> None:
 
 
 def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
-    """Run a command, and `beside` in a thread, until the command ends.
+    """Run a command, and `beside` in a thread, until the command or one of its services ends.
 
     When this process dies, the command is interrupted as by Ctrl-C; when the command ends, so do its services
-    and the runs that they launched.
+    and the runs that they launched. Where a service ends, a line on standard error names it.
 
     Returns:
-        The command's exit code, or 130 after Ctrl-C or SIGTERM.
+        The command's exit code, 1 if a service ended, or 130 after Ctrl-C, SIGTERM or a closed terminal.
     """
     prctl: Any = ctypes.CDLL(None).prctl if sys.platform == "linux" else lambda *arguments: None
     prctl(_SET_SUBREAPER, 1, 0, 0, 0)  # orphaned services become children of this process
 
     def prepare() -> None:
-        # a shell starts background commands with SIGINT ignored, and that is inherited
+        # A shell starts background commands with SIGINT ignored, and that is inherited. In a group of its own
+        # the command gets one interrupt, from here, where a terminal would send it a second one.
+        os.setpgid(0, 0)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         prctl(_SET_DEATH_SIGNAL, int(signal.SIGINT), 0, 0, 0)
 
@@ -66,23 +79,76 @@ def serve(command: list[str], beside: Callable[[], None] | None = None) -> int:
         process.send_signal(signal.SIGINT)
         raise KeyboardInterrupt
 
-    before = {signal.SIGTERM: signal.signal(signal.SIGTERM, interrupt)}
+    ending = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # `nohup` ignores a closed terminal
+        ending.append(signal.SIGHUP)
+    # for SIGINT too: Python keeps an inherited SIG_IGN, under which `kill -INT` does nothing
+    before = {number: signal.signal(number, interrupt) for number in ending}
     try:
-        return process.wait()
+        return _watched(process)
     except KeyboardInterrupt:
-        try:
-            process.wait(_PATIENCE)
-        except (subprocess.TimeoutExpired, KeyboardInterrupt):
-            process.kill()
+        _wait_or_kill(process)
         return 130
     finally:
         # whoever asks a second time does not leave behind what the first time began to end
-        before[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        for number in ending:
+            signal.signal(number, signal.SIG_IGN)
         end_services()
         end_runs()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def _watched(process: subprocess.Popen[bytes]) -> int:
+    """Wait until a command or one of its services ends, and return the exit code of `serve`."""
+    seen: dict[str, int] = {}
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            return process.wait(_LOOK)
+        ended = _ended_service(seen)
+        if ended:
+            click.echo(
+                f"{ended} has ended, so the rest is ended too. Runs that were under way are "
+                "launched again by the next `cabs ui`",
+                err=True,
+            )
+            process.send_signal(signal.SIGINT)
+            _wait_or_kill(process)
+            return 1
+
+
+def _ended_service(seen: dict[str, int]) -> str:
+    """Return the service that has ended, in words, or an empty text.
+
+    Args:
+        seen: {key of `_SERVICES`: process id} of the services that were seen running, which this completes.
+    """
+    for name, pid in seen.items():
+        if not _is_running(pid):
+            return _SERVICES[name]
+    if len(seen) < len(_SERVICES):
+        for pid, (_, line) in sorted(_descendants().items()):  # a process before those that it forks
+            for name in _SERVICES:
+                if name in line:
+                    seen.setdefault(name, pid)
+    return ""
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process runs; one that ended and that its parent did not ask after does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state not in "ZX"
+
+
+def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a command that was interrupted, and kill it if that takes too long or is asked for again."""
+    try:
+        process.wait(_PATIENCE)
+    except (subprocess.TimeoutExpired, KeyboardInterrupt):
+        process.kill()
 
 
 def _descendants() -> dict[int, tuple[int, str]]:
@@ -115,7 +181,8 @@ def _end(pids: Iterable[int], number: int) -> None:
 def end_services(patience: float = 10.0) -> None:
     """Terminate the services that are left, kill them after `patience` seconds."""
     end = time.monotonic() + patience
-    while services := [p for p, (_, line) in _descendants().items() if any(s in line for s in _SERVICES)]:
+    names = (*_SERVICES, _CODE)
+    while services := [p for p, (_, line) in _descendants().items() if any(name in line for name in names)]:
         _end(services, signal.SIGTERM if time.monotonic() < end else signal.SIGKILL)
         time.sleep(0.1)
 

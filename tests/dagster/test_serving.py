@@ -23,12 +23,13 @@ pytestmark = pytest.mark.skipif(
 )
 
 ROOT = Path(__file__).resolve().parents[2]
-#: a stand-in for `dagster dev`: starts a "web server" and a "run", writes down the process ids, waits
+#: a stand-in for `dagster dev`: starts a "web server" and a "run", writes down the process ids, waits. Its
+#: own command line does not name the service
 FAKE = """
 import os, subprocess, sys, time
 from pathlib import Path
 sleep = [sys.executable, "-c", "import time; time.sleep(100)"]
-pids = [os.getpid(), *(subprocess.Popen([*sleep, name]).pid for name in ("dagster_webserver", "run"))]
+pids = [os.getpid(), *(subprocess.Popen([*sleep, name]).pid for name in ("dagster_" "webserver", "run"))]
 Path("pids.tmp").write_text(" ".join(map(str, pids)))
 os.replace("pids.tmp", "pids")
 time.sleep(100)
@@ -46,7 +47,7 @@ def served(request, tmp_path: Path):
         [sys.executable, "-c", SERVE, FAKE],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stderr=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
     )
@@ -86,15 +87,24 @@ def test_dagster_dev_is_interrupted_when_its_parent_is_killed(served) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("served", [signal.SIG_IGN], indirect=True)
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
 def test_it_ends_in_the_background_too(served, number) -> None:
     """A shell without job control starts background commands with SIGINT ignored."""
     process, (dev, service, run) = served
     os.kill(process.pid, number)
-    assert process.wait(timeout=120) == (130 if number == signal.SIGTERM else -signal.SIGKILL)
+    assert process.wait(timeout=120) == (-signal.SIGKILL if number == signal.SIGKILL else 130)
     assert wait(lambda: gone(dev), 120.0)
-    if number == signal.SIGTERM:
+    if number != signal.SIGKILL:
         assert gone(service) and gone(run)
+
+
+def test_a_service_that_ends_is_named_and_ends_the_rest(served) -> None:
+    process, (dev, service, run) = served
+    time.sleep(2.5)  # services are looked for once a second
+    os.kill(service, signal.SIGKILL)
+    assert process.wait(timeout=120) == 1
+    assert "web server" in process.stderr.read().decode()
+    assert gone(dev) and gone(run)
 
 
 #: a service that takes two seconds to end, and starts another of its kind
@@ -134,8 +144,7 @@ def test_who_asks_twice_leaves_nothing_behind_either(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_ctrl_c_gives_its_code(served) -> None:
     process, (dev, service, _) = served
-    os.kill(process.pid, signal.SIGINT)
-    os.kill(dev, signal.SIGINT)  # a terminal tells the whole group
+    os.killpg(process.pid, signal.SIGINT)  # a terminal tells the whole group
     assert process.wait(timeout=120) == 130
     assert gone(dev) and gone(service)
 

@@ -14,7 +14,7 @@ from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.materialize import produce
 from cabs_core.pipeline.artifacts.provenance import Recipe
-from cabs_core.pipeline.page_server import DEFAULT_URL, page_server, page_url, reports_url
+from cabs_core.pipeline.page_server import page_server, page_url, reports_url
 from cabs_core.pipeline.pages import page_parts
 from tests.servers import free_port
 
@@ -154,10 +154,10 @@ def test_a_busy_port_is_refused_with_what_to_do(port: int) -> None:
 
 def test_where_reports_are_found(monkeypatch: pytest.MonkeyPatch, cabs_home: Path) -> None:
     monkeypatch.delenv("CABS_REPORTS_URL", raising=False)
-    tiny = page_parts("tiny")
-    assert page_url(tiny) == f"{DEFAULT_URL}/tiny/" and page_url(page_parts(None)) == f"{DEFAULT_URL}/"
-    assert page_url(("notes",)) == f"{DEFAULT_URL}/_notes/"
-    assert page_url(tiny, "profile.html") == f"{DEFAULT_URL}/tiny/profile.html"
+    tiny, own = page_parts("tiny"), reports_url()
+    assert page_url(tiny) == f"{own}/tiny/" and page_url(page_parts(None)) == f"{own}/"
+    assert page_url(("notes",)) == f"{own}/_notes/"
+    assert page_url(tiny, "profile.html") == f"{own}/tiny/profile.html"
     monkeypatch.setenv("CABS_REPORTS_URL", "https://reports.example.org/routing/")
     assert page_url(tiny) == "https://reports.example.org/routing/tiny/"
     assert page_server(ArtifactStore()) is None
@@ -173,3 +173,16 @@ def test_where_reports_are_found(monkeypatch: pytest.MonkeyPatch, cabs_home: Pat
         monkeypatch.setenv("CABS_REPORTS_URL", bad)
         with pytest.raises(CabsError, match="CABS_REPORTS_URL is"):
             reports_url()
+
+
+def test_every_home_has_an_address_of_its_own_that_stays(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CABS_REPORTS_URL", raising=False)
+    found = []
+    for name in ("first", "second", "first"):
+        monkeypatch.setenv("CABS_HOME", str(tmp_path / name))
+        found.append(reports_url())
+    assert found[0] == found[2] != found[1]
+    ports = [int(url.rpartition(":")[2]) for url in found]
+    assert all(1024 < port < 32_768 for port in ports)  # no root needed, and none that clients are given
