@@ -9,20 +9,24 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.pipeline.artifacts import POOL_STAGES, Made
-from cabs_core.pipeline.chain_order import SOURCE_FILES
+from cabs_core.pipeline.artifacts.stages import REPLAY
+from cabs_core.pipeline.chain_order import ESTIMATES, SOURCE_FILES
 from cabs_core.pipeline.retention import remove_replays_of_other_versions
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema
-from cabs_dagster.metadata import figures, guarded
+from cabs_dagster.metadata import figures, guarded, table
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, TABLES, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.artifacts import (
     MARTS,
+    REPLAY_FILES,
+    STAGE_FILES,
     Marts,
     failed_tests,
+    files_asset,
     model_code_version,
     sources_behind,
     used_sources,
@@ -30,25 +34,26 @@ from dbt_like_sql.artifacts import (
 from dbt_like_sql.runner import SqlModel, list_models
 from dbt_like_sql.schema import Column
 
+#: group of the nodes that only carry a data version
+VERSIONS = "data_versions"
 MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
 _KEYS = {model.name: key for key, model in MODELS.items()}
-#: Asset keys by the names that column lineage uses: models, and source tables as relation and as written.
-_NAMED = _KEYS | {
-    name: key_of(f"sources/{s.source}/{s.name}")
-    for s in used_sources()
-    for name in (s.relation, f"{s.source}.{s.name}")
+#: {(source table as relation or as written, its column): columns of `outcomes` that the column is made of}
+_ORIGINS = {
+    (name, column.name): [(key_of("outcomes"), origin) for origin in column.outcomes]
+    for source in used_sources()
+    for name in (source.relation, f"{source.source}.{source.name}")
+    for column in source.columns
+}
+#: {model: assets that carry the data versions of the files that it reads, itself or through other models}
+_FILES_BEHIND = {
+    model: sorted({files_asset(source) for source in sources}) for model, sources in sources_behind().items()
 }
 
 
-_BEHIND = sources_behind()
-
-
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
-    """Columns with types and descriptions; of a source also the columns of `outcomes` behind them."""
-    columns = list(columns)
-    made = {c.name: [("outcomes", origin) for origin in c.outcomes] for c in columns if c.outcomes}
-    described = schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
-    return described | (lineage(made) if made else {})
+    """Return the schema of columns with types and descriptions."""
+    return schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
 
 
 def _linked(model: SqlModel) -> dict[str, Any]:
@@ -58,41 +63,31 @@ def _linked(model: SqlModel) -> dict[str, Any]:
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
 
-def _writers(path: str) -> list[dg.AssetKey]:
-    """The asset that writes the files of a source table; none for files of the package."""
-    stage = path.split("/")[0]
-    return [key_of(stage)] if stage in (*POOL_STAGES, "replay") else []
+def _writers(*, of: str) -> list[dg.AssetKey]:
+    """Return the assets that write the files whose data version the asset `of` carries."""
+    stages = {source.path.split("/")[0] for source in used_sources() if files_asset(source) == of}
+    return [key_of(stage) for stage in (*POOL_STAGES, REPLAY.name) if stage in stages]
 
 
-#: The files that the models read, as tables: where column lineage ends.
-def _source_specs() -> list[dg.AssetSpec]:
-    return [
-        dg.AssetSpec(
-            **specs.common(
-                "marts",
-                "marts",
-                "parquet" if source.path else "python",
-                path=f"sources/{source.source}/{source.name}",
-            ),
-            deps=_writers(source.path),
-            description=source.description or f"The files {source.path} of the artifacts, read as one table.",
-            metadata=_declared(source.columns),
-        )
-        for source in used_sources()
-    ]
-
-
-def _page_spec(name: str, text: str, where: dg.PartitionsDefinition | None) -> dg.AssetSpec:
+def _version_spec(
+    path: str, deps: Iterable[dg.AssetKey], text: str, where: dg.PartitionsDefinition | None = None
+) -> dg.AssetSpec:
+    """Return the spec of a node that only carries a data version."""
     return dg.AssetSpec(
-        **specs.common("marts", "marts", "parquet", path=f"pages/{name}"),
-        deps=[key for key, model in MODELS.items() if model.layer == "marts"],
+        **specs.common("marts", VERSIONS, "parquet", path=path),
+        deps=list(deps),
         partitions_def=where,
-        description=f"{text} Its data version changes when what reads it is to be made again.",
+        description=f"{text} A data version and nothing else: it changes when what reads it is to be made "
+        "again. Dagster itself looks at no upstream asset with 100 partitions or more.",
     )
 
 
-shown_by_reports = _page_spec(
-    "reports", "The marts' rows of a pool, and what its report shows beside them.", partitions.pools
+_MARTS = [key for key, model in MODELS.items() if model.layer == "marts"]
+shown_by_reports = _version_spec(
+    "pages/reports",
+    _MARTS,
+    "The marts' rows of a pool, and what its report shows beside them.",
+    partitions.pools,
 )
 
 
@@ -107,9 +102,24 @@ def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator
 with specs.preview("observable sources"):
 
     @dg.multi_observable_source_asset(
-        required_resource_keys={CABS}, name=step("sources"), specs=_source_specs(), can_subset=True
+        required_resource_keys={CABS},
+        name=step("files"),
+        specs=[
+            _version_spec(
+                REPLAY_FILES,
+                _writers(of=REPLAY_FILES),
+                "The replays of all pools, the policies that are installed and the paper's figures, as the "
+                "SQL models read them.",
+            ),
+            _version_spec(
+                STAGE_FILES,
+                _writers(of=STAGE_FILES),
+                "What oracles, tuning, routers and estimates of all pools left on disk for the SQL models.",
+            ),
+        ],
+        can_subset=True,
     )
-    def sources(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
         """Looks at what the models are made from; the sensor partitions_of_pools and every run do so, too."""
         with guarded():
             cabs = cabs_of(context)
@@ -118,7 +128,11 @@ with specs.preview("observable sources"):
     @dg.multi_observable_source_asset(
         required_resource_keys={CABS},
         name=step("verdicts"),
-        specs=[_page_spec("verdicts", "The marts of all pools and the verdicts of their reports.", None)],
+        specs=[
+            _version_spec(
+                "pages/verdicts", _MARTS, "The marts of all pools and the verdicts of their reports."
+            )
+        ],
         can_subset=True,
     )
     def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
@@ -138,18 +152,11 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
 @dg.asset(
     required_resource_keys={CABS},
     **specs.common("marts", "marts", "python", path=SOURCE_FILES),
-    # a backfill waits for every dependency, and would wait for ever for one that is skipped (`off_policy`)
-    deps=list(
-        dict.fromkeys(
-            writer
-            for source in used_sources()
-            for writer in _writers(source.path)
-            if writer != key_of("off_policy")
-        )
-    ),
+    # A backfill waits for every dependency. A pool without a log has no partition of the estimates.
+    deps=[key for of in (REPLAY_FILES, STAGE_FILES) for key in _writers(of=of) if key != key_of(ESTIMATES)],
     code_version="1",
-    description="The files of all pools that the SQL models read, looked at before the models run: Dagster "
-    "is told their data versions, as assets `sources/...`. It holds nothing itself.",
+    description="The list of the files of all pools that the SQL models read, taken before the models run. "
+    "It tells Dagster the data versions `files/...`.",
 )
 def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with guarded():
@@ -158,7 +165,12 @@ def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
             for replay in remove_replays_of_other_versions(chain):
                 context.log.info(f"{replay} is removed: another version made it, and no pool file names it")
         _observe(context, cabs, pending=False)
-        return dg.MaterializeResult(data_version=dg.DataVersion("seen"))
+        rows = Marts(cabs.store()).files_in_words()
+        return dg.MaterializeResult(
+            # always the same: which models a change concerns is said by the assets `files/...`
+            data_version=dg.DataVersion("seen"),
+            metadata={"files": table(rows), "dagster/row_count": sum(row["files"] for row in rows)},
+        )
 
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
@@ -167,9 +179,8 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
             *(_KEYS[n] for n in model.depends_on),
-            # those of other models too: Dagster marks what depends on a changed source, not what depends on
-            # that
-            *(_NAMED[source.relation] for source in _BEHIND[model.name]),
+            # those of other models too: Dagster marks what depends on changed files, not what depends on that
+            *map(key_of, _FILES_BEHIND[model.name]),
             key_of(SOURCE_FILES),
         ],
         description=model.description or f"SQL model {model.name}.",
@@ -244,6 +255,13 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             )
 
 
+def origins_of(table_name: str, column: str) -> list[tuple[dg.AssetKey, str]]:
+    """Return the columns of assets behind a column of a model, or of a source table."""
+    if table_name in _KEYS:
+        return [(_KEYS[table_name], column)]
+    return _ORIGINS.get((table_name, column), [])
+
+
 def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]:
     """Row count, the schema that DuckDB reports, column lineage, table and SQL file of one run of a model."""
     summary = made.record.summary
@@ -255,7 +273,7 @@ def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]
     if summary["_lineage"]:
         values |= lineage(
             {
-                column: [(_NAMED[up], name) for up, name in parents if up in _NAMED]
+                column: list(dict.fromkeys(o for up, name in parents for o in origins_of(up, name)))
                 for column, parents in summary["_lineage"].items()
             }
         )

@@ -25,6 +25,8 @@ from dbt_like_sql.runner import SqlModel, list_models, load_project, packaged_ta
 from dbt_like_sql.schema import SourceTable
 
 MARTS = "marts"
+REPLAY_FILES = "files/replays"
+STAGE_FILES = "files/stages"
 
 
 def used_sources() -> list[SourceTable]:
@@ -45,6 +47,15 @@ def sources_behind() -> dict[str, list[SourceTable]]:
 def _stage(source: SourceTable) -> str:
     """Return the stage that writes the files of a source table; empty for a table of the package."""
     return source.path.split("/")[0]
+
+
+def files_asset(source: SourceTable) -> str:
+    """Return the asset that carries the data version of a source table.
+
+    Two assets carry the versions of all source tables: the replays, with the tables of the package, and what
+    the stages of pools write. Every model that reads one of them is made again when any of its files changes.
+    """
+    return REPLAY_FILES if _stage(source) in ("", "replay") else STAGE_FILES
 
 
 def _stages() -> list[str]:
@@ -114,22 +125,49 @@ class Marts:
         return list(models.values())
 
     def stages_behind(self, model: str) -> Collection[str]:
-        """Return the stages whose files a model (as an asset key) reads, itself or through other models."""
-        behind = sources_behind()[model.partition("/")[2]]
-        return {_stage(source) for source in behind if source.path}
+        """Return the stages whose files make a model due, itself or through other models.
 
-    def source_tables(self) -> Mapping[str, str]:
-        """Return {asset of a source table: the stage that writes its files; empty for the package's own}."""
-        return {f"sources/{source.source}/{source.name}": _stage(source) for source in self._sources}
+        Args:
+            model: asset key of the model.
+        """
+        behind = {files_asset(source) for source in sources_behind()[model.partition("/")[2]]}
+        stages = self.stages_of_files()
+        return {stage for asset in behind for stage in stages[asset]}
 
-    def source_version(self, source: str) -> str:
-        """Return a hash of what a source table, named by its asset, holds now.
+    def stages_of_files(self) -> Mapping[str, Collection[str]]:
+        """Return {asset that carries the version of source tables: the stages that write their files}."""
+        stages: dict[str, set[str]] = {REPLAY_FILES: set(), STAGE_FILES: set()}
+        for source in self._sources:
+            if source.path:
+                stages[files_asset(source)].add(_stage(source))
+        return stages
+
+    def files_in_words(self) -> list[dict[str, Any]]:
+        """Return a row for each source table: its name, what it is, how many files it has, and their hash.
+
+        Where a file is missing or was altered, the hash is the reason instead.
+        """
+        rows = []
+        for source in self._sources:
+            files = list(self.folder.glob(source.path)) if source.path else []
+            try:
+                content = self.source_hash(source)
+            except ProvenanceError as error:
+                content = str(error)
+            name = f"{source.source}.{source.name}"
+            rows.append(
+                {"table": name, "what it is": source.description, "files": len(files), "content": content}
+            )
+        return rows
+
+    def files_version(self, asset: str) -> str:
+        """Return a hash of what all source tables of an asset hold now.
 
         Raises:
             ProvenanceError: see `recipe`.
         """
-        named = {f"sources/{table.source}/{table.name}": table for table in self._sources}
-        return self.source_hash(named[source])
+        tables = [source for source in self._sources if files_asset(source) == asset]
+        return stable_hash({source.relation: self.source_hash(source) for source in tables}, 32)
 
     def recipe(self, model: SqlModel, records: Mapping[str, Record]) -> Recipe:
         """Return what a model would be made from now.
@@ -141,7 +179,8 @@ class Marts:
             ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see
                 `_problem`.
         """
-        inputs = {s.relation: self.source_hash(s) for s in self._sources if s.relation in model.sources}
+        read = {files_asset(s) for s in self._sources if s.relation in model.sources}
+        inputs = {asset: self.files_version(asset) for asset in sorted(read)}
         inputs |= {name.partition("/")[2]: record.content for name, record in records.items()}
         return Recipe(f"{MARTS}/{model.name}", "", model_code_version(model), {}, inputs)
 

@@ -52,13 +52,13 @@ class SqlModels(Protocol):
         """Return every model, each after those that it reads. Names are asset keys, `marts/mart_aiq`."""
 
     def stages_behind(self, model: str) -> Collection[str]:
-        """Return the stages whose files a model reads, itself or through other models."""
+        """Return the stages whose files make a model due, itself or through other models."""
 
-    def source_tables(self) -> Mapping[str, str]:
-        """Return {asset of a source table: the stage that writes its files}."""
+    def stages_of_files(self) -> Mapping[str, Collection[str]]:
+        """Return {asset that carries the version of source tables: the stages that write their files}."""
 
-    def source_version(self, source: str) -> str:
-        """Return a hash of what a source table holds now.
+    def files_version(self, asset: str) -> str:
+        """Return a hash of what all source tables of an asset hold now.
 
         Raises:
             ProvenanceError: one of its files was altered.
@@ -441,13 +441,17 @@ class Planner:
         """
         waits = {pool: self._waits(pool) for pool in self.begun} if pending else {}
         versions = {}
-        for source, stage in self.sql.source_tables().items():
+        for asset, stages in self.sql.stages_of_files().items():
             try:
-                version = self.sql.source_version(source)
+                version = self.sql.files_version(asset)
             except CabsError as error:
                 version = str(error)
-            here = {pool: reasons[stage] for pool, reasons in waits.items() if stage in reasons}
-            versions[source, ""] = stable_hash([version, here], 32)
+            here = {
+                pool: {stage: reasons[stage] for stage in sorted(stages) if stage in reasons}
+                for pool, reasons in waits.items()
+            }
+            here = {pool: reasons for pool, reasons in here.items() if reasons}
+            versions[asset, ""] = stable_hash([version, here], 32)
         models = dict(self.models) if pending else {}
         for pool in self.begun:
             parts = [self._recipe(pool), waits.get(pool, {}), models]

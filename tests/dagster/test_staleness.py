@@ -15,6 +15,7 @@ from test_gate_on_data import POOL, table
 import cabs_dagster.definitions
 from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore
+from cabs_dagster import partitions
 from cabs_dagster.cli import main
 from cabs_dagster.cli.runner import Runner
 from cabs_dagster.instance import open_instance
@@ -22,6 +23,14 @@ from cabs_dagster.sensors import keep_partitions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
+#: pools that nobody runs: with their cells the grid has more than Dagster looks at as upstream partitions
+IDLE = """\
+name: {name}
+synthetic: true
+source: {{kind: synthetic, queries: 200}}
+policies: [random]
+replay: {{rhos: {rhos}}}
+"""
 MINE = POOL.replace("rhos: [0]", "rhos: [0, 100]").replace("best_single]", "best_single, lin_ucb]")
 QUERY = """query($pool: String) {
   assetNodes { assetKey { path } isPartitioned staleStatus staleCauses { reason key { path } } }
@@ -38,6 +47,7 @@ def shown_stale(instance: dg.DagsterInstance, workspace) -> set[str]:
     tick = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
     for event in tick.asset_events:
         instance.report_runless_asset_event(event)
+    assert len(partitions.pool_by_rho.get_partition_keys(dynamic_partitions_store=instance)) >= 450
     data = execute_dagster_graphql(workspace.create_request_context(), QUERY, {"pool": "mine"}).data
     nodes = {"/".join(n["assetKey"]["path"]): n for n in data["assetNodes"] if not n["isPartitioned"]}
     nodes["report"] = data["assetNodeOrError"]
@@ -64,6 +74,9 @@ def ran(instance: dg.DagsterInstance) -> set[str]:
 def test_ui_plan_and_run_agree_after_edits_of_a_pool_a_table_and_a_replay(cabs_home: Path) -> None:
     folder, outcomes = cabs_home / "pools", table()
     folder.mkdir()
+    for number in range(15):
+        text = IDLE.format(name=f"idle{number}", rhos=[100 * i for i in range(1, 31)])
+        (folder / f"idle{number}.yaml").write_text(text, encoding="utf-8")
     pool = folder / "mine.yaml"
     pool.write_text(MINE, encoding="utf-8")
     outcomes.to_csv(folder / "table.csv", index=False)

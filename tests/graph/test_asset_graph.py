@@ -10,6 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 import yaml
+from cabs_assets.marts import VERSIONS, origins_of
 
 from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import POOL_STAGES
@@ -21,7 +22,7 @@ from dbt_like_sql.runner import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What nobody materialises: files that others write.
-EXTERNAL = ("pool_file", "sources/", "pages/")
+EXTERNAL = ("pool_file", "files/", "pages/")
 
 
 def check_specs(defs: dg.Definitions) -> dict[str, list[dg.AssetCheckSpec]]:
@@ -83,15 +84,20 @@ def test_every_made_asset_links_to_its_source(specs) -> None:
             )
 
 
-def test_columns_of_sources_are_described_and_lead_to_outcomes(specs) -> None:
-    for key in (key for key in specs if key.startswith("sources/")):
-        columns = specs[key].metadata["dagster/column_schema"].columns
-        assert all(column.description for column in columns), key
-    deps = specs["sources/replay/trials"].metadata["dagster/column_lineage"].deps_by_column
-    origins = {(dep.asset_key.to_user_string(), dep.column_name) for dep in deps["utility"]}
-    assert origins == {("outcomes", "score"), ("outcomes", "cost")}
+def test_columns_of_source_tables_lead_to_outcomes(specs) -> None:
+    found = {column: origins_of("replay__trials", column) for column in ("utility", "seconds")}
+    origins = {(key.to_user_string(), column) for key, column in found["utility"]}
+    assert origins == {("outcomes", "score"), ("outcomes", "cost")} and not found["seconds"]
     known = {column.name for column in specs["outcomes"].metadata["dagster/column_schema"].columns}
-    assert {d.column_name for found in deps.values() for d in found} <= known and "seconds" not in deps
+    assert {column for _, column in origins} <= known
+
+
+def test_at_most_four_nodes_only_carry_a_data_version(specs) -> None:
+    """They stand in a group of their own, and no mart reads them all."""
+    nodes = {key for key, spec in specs.items() if spec.group_name == VERSIONS}
+    assert nodes == {"files/replays", "files/stages", "pages/reports", "pages/verdicts"}
+    read = {dep.asset_key.to_user_string() for dep in specs["marts/mart_aiq"].deps} & nodes
+    assert read == {"files/replays"}
 
 
 def test_links_to_a_code_host_when_one_is_named(monkeypatch) -> None:
@@ -122,7 +128,7 @@ def test_the_chain_is_connected_from_pool_file_to_report(specs) -> None:
 
 def test_tables_declare_columns_and_lineage_reaches_real_columns(specs) -> None:
     for key, spec in specs.items():
-        if key.split("/")[0] in ("marts", "staging", "sources", "outcomes", "splits", "replay"):
+        if key.split("/")[0] in ("marts", "staging", "outcomes", "splits", "replay"):
             assert spec.metadata["dagster/column_schema"].columns, key
     for source, parents in specs["splits"].metadata["dagster/column_lineage"].deps_by_column.items():
         for parent in parents:
