@@ -13,6 +13,7 @@ from cabs_dagster import partitions, specs
 from cabs_dagster.checks import checked, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
 from cabs_dagster.metadata import guarded, left_out, of_job, pool_of, stage_result
+from cabs_dagster.names import Declared, declare, named
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import COLLECT, PAYS, StageConfig
 
@@ -47,21 +48,25 @@ class PayingConfig(StageConfig):
     )
 
 
-pool_file = dg.AssetSpec(
-    **specs.common("pool_file", "data", "yaml"),
-    partitions_def=partitions.pools,
-    description="The pool file and the table that it names: what the chain of a pool reads. Observed by "
-    "`cabs run`, `cabs ui` and the sensor `partitions_of_pools`; a change marks what reads it as stale; "
-    "`cabs plan` says what is affected.",
+pool_file = Declared(
+    lambda: dg.AssetSpec(
+        **specs.common("pool_file", "data", "yaml"),
+        partitions_def=partitions.pools(),
+        description="The pool file and the table that it names: what the chain of a pool reads. Observed by "
+        "`cabs run`, `cabs ui` and the sensor `partitions_of_pools`; a change marks what reads it as stale; "
+        "`cabs plan` says what is affected.",
+    )
 )
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.stage("answers", "collection", "python", "parquet"),
-    description="What the models of a pool that collects (source kind collect) said to its prompts: each "
-    "asked once, kept by content, within `collect.max_usd`. It costs money: the job collect_pool, `cabs "
-    "run` and `cabs collect` ask, any other run only where its config says `pay: true`.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.stage("answers", "collection", "python", "parquet"),
+        description="What the models of a pool that collects (source kind collect) said to its prompts: each "
+        "asked once, kept by content, within `collect.max_usd`. It costs money: the job collect_pool, `cabs "
+        "run` and `cabs collect` ask, any other run only where its config says `pay: true`.",
+    )
 )
 def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.MaterializeResult:
     with guarded():
@@ -69,11 +74,13 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
         return left_out(context, cabs, "answers") or _paid(context, config, cabs, "answers")[1]
 
 
-@checked(
-    "scores",
-    **specs.stage("scores", "collection", "python", "parquet"),
-    description="Scores of the collected answers, and how good the instrument is that made them: a "
-    "judge's agreement with people, its biases, with intervals.",
+@declare(
+    lambda: checked(
+        "scores",
+        **specs.stage("scores", "collection", "python", "parquet"),
+        description="Scores of the collected answers, and how good the instrument is that made them: a "
+        "judge's agreement with people, its biases, with intervals.",
+    )
 )
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
     """One step for the asset and its check; the check can also run alone, on the record."""
@@ -105,22 +112,24 @@ def _paid(
         if config.force or status.state != "fresh":
             raise dg.Failure(
                 f"{status.target.described} is {status}; nothing was asked, because calls cost money: the "
-                f"job {COLLECT}, `cabs collect {chain.pool.name}`, or `pay: true` in this step's config "
-                "pays for them",
+                f"job {named(COLLECT)}, `cabs collect {chain.pool.name}`, or `pay: true` in this step's "
+                "config pays for them",
                 allow_retries=False,
             )
     _, made, result = stage_result(context, cabs, name, config.force)
     return made, result
 
 
-@checked(
-    "outcomes",
-    is_table=True,
-    **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
-    description="Scores and costs of every model on every query: read from the pool's source, "
-    "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
-    metadata=declared("outcomes", OUTCOMES),
-    freshness_policy=MONTHLY,
+@declare(
+    lambda: checked(
+        "outcomes",
+        is_table=True,
+        **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
+        description="Scores and costs of every model on every query: read from the pool's source, "
+        "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
+        metadata=declared("outcomes", OUTCOMES),
+        freshness_policy=MONTHLY,
+    )
 )
 def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -129,12 +138,14 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator
         yield from _checked_stage(context, config, cabs, "outcomes")
 
 
-@checked(
-    "splits",
-    **specs.stage("splits", "data", "python", "parquet"),
-    description="Train, validation and test split by whole prompts: oracles learn on train, tuning "
-    "looks at validation, the online replay runs over test.",
-    metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
+@declare(
+    lambda: checked(
+        "splits",
+        **specs.stage("splits", "data", "python", "parquet"),
+        description="Train, validation and test split by whole prompts: oracles learn on train, tuning "
+        "looks at validation, the online replay runs over test.",
+        metadata=declared("splits", SPLITS) | lineage(SPLITS_FROM),
+    )
 )
 def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -162,13 +173,15 @@ def _checked_stage(
     yield from data_results(name, summary["checks"], names)
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
-    pool="gpu",
-    op_tags=specs.ray_tags(),
-    description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt text, "
-    "encoder and revision in a store that all pools share, so a new pool encodes new prompts only.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.stage("prompt_embeddings", "data", "python", "numpy", "pytorch", after=["splits"]),
+        pool="gpu",
+        op_tags=specs.ray_tags(),
+        description="Embeddings of the prompts in the order of the outcomes. Vectors are kept by prompt "
+        "text, encoder and revision in a store that all pools share, so a new pool encodes new prompts only.",
+    )
 )
 def prompt_embeddings(context: dg.AssetExecutionContext, config: DeviceConfig) -> dg.MaterializeResult:
     with guarded():

@@ -3,21 +3,21 @@
 Columns, tests and dependencies come from the SQL project itself, so that a new model is a new asset.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import dagster as dg
 
 from cabs_core.pipeline.artifacts import POOL_STAGES, Made
 from cabs_core.pipeline.artifacts.stages import REPLAY
-from cabs_core.pipeline.chain_order import ESTIMATES, SOURCE_FILES
+from cabs_core.pipeline.chain_order import ESTIMATES, LEADERBOARD_INPUTS, REPORT_INPUTS, SOURCE_FILES
 from cabs_core.pipeline.retention import remove_replays_of_other_versions
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import sql_check_specs, sql_results
 from cabs_dagster.columns import lineage, schema
 from cabs_dagster.metadata import figures, guarded, table
+from cabs_dagster.names import Declared, declare, named, path_of, step
 from cabs_dagster.names import key as key_of
-from cabs_dagster.names import path_of, step
 from cabs_dagster.resources import CABS, TABLES, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.artifacts import (
@@ -36,11 +36,10 @@ from dbt_like_sql.schema import Column
 
 #: group of the nodes that only carry a data version
 VERSIONS = "data_versions"
-MODELS = {key_of(f"{model.layer}/{model.name}"): model for model in list_models()}
-_KEYS = {model.name: key for key, model in MODELS.items()}
+_MODELS = {model.name: model for model in list_models()}
 #: {(source table as relation or as written, its column): columns of `outcomes` that the column is made of}
 _ORIGINS = {
-    (name, column.name): [(key_of("outcomes"), origin) for origin in column.outcomes]
+    (name, column.name): column.outcomes
     for source in used_sources()
     for name in (source.relation, f"{source.source}.{source.name}")
     for column in source.columns
@@ -49,6 +48,16 @@ _ORIGINS = {
 _FILES_BEHIND = {
     model: sorted({files_asset(source) for source in sources}) for model, sources in sources_behind().items()
 }
+
+
+def models() -> dict[dg.AssetKey, SqlModel]:
+    """Return {asset: SQL model} in the current location, each after those that it reads."""
+    return {_key(name): model for name, model in _MODELS.items()}
+
+
+def _key(name: str) -> dg.AssetKey:
+    """Return the asset key of a model."""
+    return key_of(f"{_MODELS[name].layer}/{name}")
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
@@ -74,7 +83,7 @@ def _version_spec(
 ) -> dg.AssetSpec:
     """Return the spec of a node that only carries a data version."""
     return dg.AssetSpec(
-        **specs.common("marts", VERSIONS, "parquet", path=path),
+        **specs.common("marts", VERSIONS, "python", path=path),
         deps=list(deps),
         partitions_def=where,
         description=f"{text} A data version and nothing else: it changes when what reads it is to be made "
@@ -82,12 +91,17 @@ def _version_spec(
     )
 
 
-_MARTS = [key for key, model in MODELS.items() if model.layer == "marts"]
-shown_by_reports = _version_spec(
-    "pages/reports",
-    _MARTS,
-    "The marts' rows of a pool, and what its report shows beside them.",
-    partitions.pools,
+def _marts() -> list[dg.AssetKey]:
+    return [key for key, model in models().items() if model.layer == "marts"]
+
+
+shown_by_reports = Declared(
+    lambda: _version_spec(
+        REPORT_INPUTS,
+        _marts(),
+        "The marts' rows of a pool, and what its report shows beside them.",
+        partitions.pools(),
+    )
 )
 
 
@@ -99,47 +113,44 @@ def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator
             yield dg.ObserveResult(asset_key=asset, data_version=dg.DataVersion(version))
 
 
-with specs.preview("observable sources"):
+def _files() -> Callable[..., Any]:
+    """Return Dagster's decorator of the step that looks at what the models are made from."""
+    texts = {
+        REPLAY_FILES: "The replays of all pools, the policies that are installed and the paper's figures, as "
+        "the SQL models read them.",
+        STAGE_FILES: "What oracles, tuning, routers and estimates of all pools left on disk for the SQL "
+        "models.",
+    }
+    return _observing("files", [_version_spec(path, _writers(of=path), texts[path]) for path in texts])
 
-    @dg.multi_observable_source_asset(
-        required_resource_keys={CABS},
-        name=step("files"),
-        specs=[
-            _version_spec(
-                REPLAY_FILES,
-                _writers(of=REPLAY_FILES),
-                "The replays of all pools, the policies that are installed and the paper's figures, as the "
-                "SQL models read them.",
-            ),
-            _version_spec(
-                STAGE_FILES,
-                _writers(of=STAGE_FILES),
-                "What oracles, tuning, routers and estimates of all pools left on disk for the SQL models.",
-            ),
-        ],
-        can_subset=True,
-    )
-    def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-        """Looks at what the models are made from; the sensor partitions_of_pools and every run do so, too."""
-        with guarded():
-            cabs = cabs_of(context)
-            yield from _versions(context, cabs)
 
-    @dg.multi_observable_source_asset(
-        required_resource_keys={CABS},
-        name=step("verdicts"),
-        specs=[
-            _version_spec(
-                "pages/verdicts", _MARTS, "The marts of all pools and the verdicts of their reports."
-            )
-        ],
-        can_subset=True,
-    )
-    def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-        """Looks at what the leaderboard is made from."""
-        with guarded():
-            cabs = cabs_of(context)
-            yield from _versions(context, cabs)
+def _verdicts() -> Callable[..., Any]:
+    """Return Dagster's decorator of the step that looks at what the leaderboard is made from."""
+    text = "The marts of all pools and the verdicts of their reports."
+    return _observing("verdicts", [_version_spec(LEADERBOARD_INPUTS, _marts(), text)])
+
+
+def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
+    with specs.preview("observable sources"):
+        return dg.multi_observable_source_asset(
+            required_resource_keys={named(CABS)}, name=step(name), specs=nodes, can_subset=True
+        )
+
+
+@declare(_files)
+def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    """Look at the files; the sensor partitions_of_pools and every run do so, too."""
+    with guarded():
+        cabs = cabs_of(context)
+        yield from _versions(context, cabs)
+
+
+@declare(_verdicts)
+def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
+    """Look at what the leaderboard is made from."""
+    with guarded():
+        cabs = cabs_of(context)
+        yield from _versions(context, cabs)
 
 
 def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
@@ -149,14 +160,18 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
     )
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.common("marts", "marts", "python", path=SOURCE_FILES),
-    # A backfill waits for every dependency. A pool without a log has no partition of the estimates.
-    deps=[key for of in (REPLAY_FILES, STAGE_FILES) for key in _writers(of=of) if key != key_of(ESTIMATES)],
-    code_version="1",
-    description="The list of the files of all pools that the SQL models read, taken before the models run. "
-    "It tells Dagster the data versions `files/...`.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.common("marts", "marts", "python", path=SOURCE_FILES),
+        # A backfill waits for every dependency. A pool without a log has no partition of the estimates.
+        deps=[
+            key for of in (REPLAY_FILES, STAGE_FILES) for key in _writers(of=of) if key != key_of(ESTIMATES)
+        ],
+        code_version="1",
+        description="The list of the files of all pools that the SQL models read, taken before the models "
+        "run. It tells Dagster the data versions in the group `data_versions`.",
+    )
 )
 def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
     with guarded():
@@ -167,7 +182,7 @@ def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
         _observe(context, cabs, pending=False)
         rows = Marts(cabs.store()).files_in_words()
         return dg.MaterializeResult(
-            # always the same: which models a change concerns is said by the assets `files/...`
+            # always the same: which models a change concerns is said by the group `data_versions`
             data_version=dg.DataVersion("seen"),
             metadata={"files": table(rows), "dagster/row_count": sum(row["files"] for row in rows)},
         )
@@ -178,7 +193,7 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     spec = dg.AssetSpec(
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
-            *(_KEYS[n] for n in model.depends_on),
+            *map(_key, model.depends_on),
             # those of other models too: Dagster marks what depends on changed files, not what depends on that
             *map(key_of, _FILES_BEHIND[model.name]),
             key_of(SOURCE_FILES),
@@ -188,47 +203,51 @@ def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
         metadata=_declared(model.columns) | _linked(model),
         skippable=True,
     )
-    return spec.with_io_manager_key(TABLES)
+    return spec.with_io_manager_key(named(TABLES))
 
 
-@dg.multi_asset(
-    required_resource_keys={CABS},
-    name=step("sql_models"),
-    specs=[
-        *(_spec(key, model) for key, model in MODELS.items()),
-        dg.AssetSpec(
-            **specs.common("marts", "marts", "duckdb", path="database"),
-            deps=list(MODELS),
-            code_version="1",
-            skippable=True,
-            description="`marts/cabs.duckdb`: all marts as tables of one file, rebuilt from their parquet "
-            "by one writer.",
-        ),
-    ],
-    check_specs=[spec for key, model in MODELS.items() for spec in sql_check_specs(key, model)],
-    can_subset=True,
-    pool="duckdb",
-    description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the end.",
-)
+def _sql_models() -> Callable[..., Any]:
+    """Return Dagster's decorator of the step that runs the SQL models."""
+    database = dg.AssetSpec(
+        **specs.common("marts", "marts", "duckdb", path="database"),
+        deps=list(models()),
+        code_version="1",
+        skippable=True,
+        description="`marts/cabs.duckdb`: all marts as tables of one file, rebuilt from their parquet by one "
+        "writer.",
+    )
+    return dg.multi_asset(
+        required_resource_keys={named(CABS)},
+        name=step("sql_models"),
+        specs=[*(_spec(key, model) for key, model in models().items()), database],
+        check_specs=[spec for key, model in models().items() for spec in sql_check_specs(key, model)],
+        can_subset=True,
+        pool="duckdb",
+        description="Staging and mart models over the replays of all pools; cabs.duckdb is rebuilt at the "
+        "end.",
+    )
+
+
+@declare(_sql_models)
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """Run the selected models in order; one whose tests fail stops those that read it."""
     with guarded():
         cabs = cabs_of(context)
-        models = Marts(cabs.store())
-        for text in models.left_out():
+        sql = Marts(cabs.store())
+        for text in sql.left_out():
             context.log.warning(text)
         stopped: dict[str, str] = {}
-        for key, model in MODELS.items():
+        for key, model in models().items():
             checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
             if key not in context.selected_asset_keys:
                 if checks:
-                    yield from sql_results(key, models.tests(model), checks)
+                    yield from sql_results(key, sql.tests(model), checks)
                 continue
             broken = [name for name in model.depends_on if name in stopped]
             if broken:
                 stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
                 continue
-            made = models.run(model, force=config.force, run_id=context.run.run_id)
+            made = sql.run(model, force=config.force, run_id=context.run.run_id)
             results = list(sql_results(key, made.record.summary["_tests"], checks))
             yield dg.MaterializeResult(
                 asset_key=key,
@@ -242,24 +261,24 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
             text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
             raise dg.Failure(f"SQL tests failed:\n{text}", allow_retries=False)
         if context.selected_asset_keys:
-            models.finish()
+            sql.finish()
             context.log.info(
-                f"{len(context.selected_asset_keys)} SQL models are up to date in {models.database}"
+                f"{len(context.selected_asset_keys)} SQL models are up to date in {sql.database}"
             )
             _observe(context, cabs, pending=False)
         if key_of("database") in context.selected_asset_keys:
             yield dg.MaterializeResult(
                 asset_key=key_of("database"),
                 data_version=dg.DataVersion("built"),
-                metadata={"location": dg.MetadataValue.path(str(models.database))},
+                metadata={"location": dg.MetadataValue.path(str(sql.database))},
             )
 
 
 def origins_of(table_name: str, column: str) -> list[tuple[dg.AssetKey, str]]:
     """Return the columns of assets behind a column of a model, or of a source table."""
-    if table_name in _KEYS:
-        return [(_KEYS[table_name], column)]
-    return _ORIGINS.get((table_name, column), [])
+    if table_name in _MODELS:
+        return [(_key(table_name), column)]
+    return [(key_of("outcomes"), origin) for origin in _ORIGINS.get((table_name, column), ())]
 
 
 def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from cabs_dagster.checks import (
 )
 from cabs_dagster.columns import declared, written
 from cabs_dagster.metadata import guarded, image, nothing_to_do, pool_of, table
-from cabs_dagster.names import key
+from cabs_dagster.names import declare, key, named
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import PoliciesConfig
 
@@ -61,17 +61,19 @@ class ReplayConfig(PoliciesConfig):
     )
 
 
-@checked(
-    "replay",
-    is_table=True,
-    **specs.common("replay", "replay", "python", "numba", "parquet"),
-    deps=[key("pool_file"), key("replay_problem"), key("tuning")],
-    code_version=specs.replay_code_version(),
-    partitions_def=partitions.pool_by_rho,
-    skippable=True,
-    description="Every policy of a pool routed online over the test split, at one cost sensitivity "
-    "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
-    metadata=declared("replay", ROUNDS),
+@declare(
+    lambda: checked(
+        "replay",
+        is_table=True,
+        **specs.common("replay", "replay", "python", "numba", "parquet"),
+        deps=[key("pool_file"), key("replay_problem"), key("tuning")],
+        code_version=specs.replay_code_version(),
+        partitions_def=partitions.pool_by_rho(),
+        skippable=True,
+        description="Every policy of a pool routed online over the test split, at one cost sensitivity "
+        "rho (1/rho is the dollar value of one right answer), in several random orders of the queries.",
+        metadata=declared("replay", ROUNDS),
+    )
 )
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:
     """One step for all policies and both checks; the checks can also run alone, on the files."""
@@ -170,22 +172,24 @@ class AuditConfig(dg.Config):
     )
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.common("replay_audit", "replay", "python"),
-    code_version=specs.replay_code_version(),
-    deps=[key("replay")],
-    partitions_def=partitions.pools,
-    check_specs=[
-        dg.AssetCheckSpec(
-            REPRODUCIBLE,
-            asset=key("replay_audit"),
-            description="One trial of a sample of a pool's replays, played again, gives the same order, "
-            "actions, propensities and rewards, bit for bit.",
-        )
-    ],
-    description="One trial of a sample of the pool's replays played again; every night, if the schedule is "
-    "on.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.common("replay_audit", "replay", "python"),
+        code_version=specs.replay_code_version(),
+        deps=[key("replay")],
+        partitions_def=partitions.pools(),
+        check_specs=[
+            dg.AssetCheckSpec(
+                REPRODUCIBLE,
+                asset=key("replay_audit"),
+                description="One trial of a sample of a pool's replays, played again, gives the same order, "
+                "actions, propensities and rewards, bit for bit.",
+            )
+        ],
+        description="One trial of a sample of the pool's replays played again; every night, if the "
+        "schedule is on.",
+    )
 )
 def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.MaterializeResult:
     with guarded():

@@ -6,11 +6,12 @@ from typing import Any
 import dagster as dg
 
 from cabs_core.pipeline.artifacts import ArtifactStore, Made
+from cabs_core.pipeline.chain_order import LEADERBOARD_INPUTS, REPORT_INPUTS
 from cabs_core.pipeline.page_server import page_url
 from cabs_core.pipeline.pages import PROFILE, make_leaderboard, make_report, page_code_version, page_parts
 from cabs_dagster import partitions, specs
 from cabs_dagster.metadata import figures, guarded, pool_of, provenance
-from cabs_dagster.names import key
+from cabs_dagster.names import declare, key, named
 from cabs_dagster.partitions import observe, planner_in
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
@@ -20,15 +21,18 @@ with specs.preview("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.common("report", "results", "python", "html"),
-    code_version=page_code_version(),
-    partitions_def=partitions.pools,
-    deps=[key(a) for a in ("database", "pages/reports", "outcomes", "splits", "replay_problem")],
-    freshness_policy=_WEEKLY,
-    description="The comparison of a pool's routers as one self-contained HTML page: utility and regret by "
-    "cost regime with uncertainty, the accuracy-cost frontier, arm shares, provenance." + specs.FRESHNESS,
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.common("report", "results", "python", "html"),
+        code_version=page_code_version(),
+        partitions_def=partitions.pools(),
+        deps=[key(a) for a in ("database", REPORT_INPUTS, "outcomes", "splits", "replay_problem")],
+        freshness_policy=_WEEKLY,
+        description="The comparison of a pool's routers as one self-contained HTML page: utility and "
+        "regret by cost regime with uncertainty, the accuracy-cost frontier, arm shares, provenance."
+        + specs.FRESHNESS,
+    )
 )
 def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():
@@ -44,12 +48,14 @@ def report(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Materia
         return dg.MaterializeResult(data_version=dg.DataVersion(made.record.content), metadata=shown)
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.common("leaderboard", "results", "python", "html"),
-    code_version=page_code_version(),
-    deps=[key("database"), key("pages/verdicts"), key("report")],
-    description="All pools side by side, with links to their reports.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.common("leaderboard", "results", "python", "html"),
+        code_version=page_code_version(),
+        deps=[key("database"), key(LEADERBOARD_INPUTS), key("report")],
+        description="All pools side by side, with links to their reports.",
+    )
 )
 def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.MaterializeResult:
     with guarded():

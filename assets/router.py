@@ -2,7 +2,7 @@
 worse, and `off_policy`, what the pool's policies would have earned on the traffic that was logged.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
@@ -15,17 +15,19 @@ from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, checked, deployment_results, router_results
 from cabs_dagster.jobs import DEPLOY, JOIN
 from cabs_dagster.metadata import FOUND, figures, guarded, observe_nothing, of_job, pool_of, stage_result
-from cabs_dagster.names import key, step
+from cabs_dagster.names import declare, key, named, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
 
 
-@checked(
-    "router",
-    **specs.stage("router", "deployment", "python", "numpy"),
-    description="The policy that the pool names, or else the best on validation, with everything "
-    "from a prompt's text to a decision: what `cabs export` hands out. Also the time of single "
-    "decisions of all policies.",
+@declare(
+    lambda: checked(
+        "router",
+        **specs.stage("router", "deployment", "python", "numpy"),
+        description="The policy that the pool names, or else the best on validation, with everything "
+        "from a prompt's text to a decision: what `cabs export` hands out. Also the time of single "
+        "decisions of all policies.",
+    )
 )
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """One step for the asset and its checks; the checks can also run alone, on the files."""
@@ -50,35 +52,41 @@ def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
         )
 
 
-with specs.preview("observable sources"):
+def _observed_asset() -> Callable[..., Any]:
+    """Return Dagster's decorator of the step that observes and promotes the deployed router."""
+    with specs.preview("observable sources"):
+        return dg.multi_observable_source_asset(
+            required_resource_keys={named(CABS)},
+            name=step(DEPLOYED),
+            specs=[
+                dg.AssetSpec(
+                    **specs.common(DEPLOYED, "deployment", "python"),
+                    code_version=stage_code_version("router"),
+                    deps=[key(name) for name in ("router", *JOINED_BY)],
+                    description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. It is "
+                    f'observed, and no "Materialize" makes it: the job {named(DEPLOY)} lets the newly '
+                    "trained router "
+                    "take its place unless that one is worse on held-out prompts beyond noise, and `cabs "
+                    f"rollback` takes that back. In the job {named(JOIN)} models that the pool gained join "
+                    "it, where the pool says `add_models`, as soon as the table has their answers. Its "
+                    "materialisations are promotions and joins; an observation says which router is "
+                    "deployed, and what was found.",
+                    partitions_def=partitions.pools(),
+                )
+            ],
+            check_specs=check_specs(DEPLOYED),
+            can_subset=True,
+        )
 
-    @dg.multi_observable_source_asset(
-        required_resource_keys={CABS},
-        name=step(DEPLOYED),
-        specs=[
-            dg.AssetSpec(
-                **specs.common(DEPLOYED, "deployment", "python"),
-                code_version=stage_code_version("router"),
-                deps=[key(name) for name in ("router", *JOINED_BY)],
-                description="The router at `$CABS_HOME/routers/<pool>/router`, for `cabs serve`. It is "
-                f'observed, and no "Materialize" makes it: the job {DEPLOY} lets the newly trained router '
-                "take its place unless that one is worse on held-out prompts beyond noise, and `cabs "
-                f"rollback` takes that back. In the job {JOIN} models that the pool gained join it, where "
-                "the pool says `add_models`, as soon as the table has their answers. Its materialisations "
-                "are promotions and joins; an observation says which router is deployed, and what was found.",
-                partitions_def=partitions.pools,
-            )
-        ],
-        check_specs=check_specs(DEPLOYED),
-        can_subset=True,
-    )
-    def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
-        """One step for the asset and its checks; the checks alone compare and promote nothing."""
-        with guarded():
-            if of_job(context, JOINS):
-                yield _joined(context)
-            else:
-                yield from _compared(context)
+
+@declare(_observed_asset)
+def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
+    """One step for the asset and its checks; the checks alone compare and promote nothing."""
+    with guarded():
+        if of_job(context, JOINS):
+            yield _joined(context)
+        else:
+            yield from _compared(context)
 
 
 def _joined(context: dg.AssetExecutionContext) -> dg.ObserveResult:
@@ -116,7 +124,7 @@ def _compared(context: dg.AssetExecutionContext) -> Iterator[Any]:
     if deployment["promoted"]:
         _record_change(context, found)
     elif not promotes:
-        why = f"only the job {DEPLOY} promotes a router. Of the new one: {why}"
+        why = f"only the job {named(DEPLOY)} promotes a router. Of the new one: {why}"
     yield _observed(context, why, found)._replace(check_results=results)
 
 
@@ -147,14 +155,16 @@ def _observed(context: dg.AssetExecutionContext, why: str, found: dict[str, Any]
     )
 
 
-@dg.asset(
-    required_resource_keys={CABS},
-    **specs.stage(ESTIMATES, "deployment", "python", "parquet", where=partitions.pools_with_log),
-    output_required=False,
-    description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
-    "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it names, "
-    "or the deployed router's. Its partitions are the pools that have such a log. Where the log is too "
-    "small to estimate from, it observes the reason.",
+@declare(
+    lambda: dg.asset(
+        required_resource_keys={named(CABS)},
+        **specs.stage(ESTIMATES, "deployment", "python", "parquet", where=partitions.pools_with_log()),
+        output_required=False,
+        description="What the pool's policies would have earned on logged traffic, per rho, with 95 % "
+        "intervals: doubly robust, SNIPS and others, from the log that is the pool's source or that it "
+        "names, or the deployed router's. Its partitions are the pools that have such a log. Where the log "
+        "is too small to estimate from, it observes the reason.",
+    )
 )
 def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     with guarded():

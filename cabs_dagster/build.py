@@ -1,7 +1,9 @@
 """`build_defs` puts together all that the chain is in Dagster, with overrides."""
 
-import os
-from collections.abc import Sequence
+import importlib
+import inspect
+import pkgutil
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -10,46 +12,96 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 from cabs_dagster.executors import executor
-from cabs_dagster.jobs import JOBS, progress_logger
-from cabs_dagster.resources import ALERTS, CABS, TABLES, WEBHOOK, AlertResource, CabsResource
-from cabs_dagster.schedules import SCHEDULES
+from cabs_dagster.jobs import jobs, progress_logger
+from cabs_dagster.names import Declared, current, named
+from cabs_dagster.resources import ALERTS, CABS, TABLES, AlertResource, CabsResource
+from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import sensors
 from cabs_dagster.specs import preview
 from cabs_dagster.tables import CabsTables
 
+#: metadata with the links of an asset to its source
+REFERENCES = "dagster/code_references"
 _PLATFORMS: tuple[Literal["github", "gitlab"], ...] = ("github", "gitlab")
 
 
-def assets() -> list[Any]:
-    """All assets of the package `assets`, each linked to the source line that makes it."""
-    loaded = dg.load_assets_from_package_module(cabs_assets, include_specs=True)
-    made = [asset for asset in loaded if not isinstance(asset, dg.AssetSpec)]
+@dataclass(frozen=True)
+class SourceHost:
+    """Page of the repository on GitHub or GitLab, with the branch or commit that links lead to."""
+
+    url: str
+    branch: str
+    platform: Literal["github", "gitlab"]
+
+
+def assets(source: SourceHost | None = None) -> list[Any]:
+    """Return all assets of the package `assets`, each linked to the source line that makes it.
+
+    Args:
+        source: the code host that the links lead to. None means that they lead to local files.
+    """
+    made = [_linked(declared) for declared in _declared()]
+    if source is None:
+        return made
     with preview("code references"):
-        linked = _hosted(dg.with_source_code_references(made))
-    return [*(asset for asset in loaded if isinstance(asset, dg.AssetSpec)), *linked]
+        return list(
+            dg.link_code_references_to_git(
+                made, source.url, source.branch, _InRepository(), platform=source.platform
+            )
+        )
 
 
-def _hosted(linked: Sequence[Any]) -> Sequence[Any]:
-    """Links to a code host instead of local files, when `CABS_SOURCE_URL` names the repository's page there.
+def _declared() -> list[Declared]:
+    """Return what the modules of the package `assets` declare."""
+    found: dict[int, Declared] = {}
+    for module in pkgutil.iter_modules(cabs_assets.__path__):
+        for value in vars(importlib.import_module(f"{cabs_assets.__name__}.{module.name}")).values():
+            if isinstance(value, Declared):
+                found[id(value)] = value  # a module may import what another one declares
+    return list(found.values())
 
-    `CABS_SOURCE_BRANCH` is the branch or commit (default `main`). GitHub and GitLab; self-hosted ones are
-    told apart by `CABS_SOURCE_PLATFORM` (`github` or `gitlab`).
+
+def _linked(declared: Declared) -> Any:
+    """Return a definition whose assets link to the source line of their step."""
+    made = declared.define()
+    if declared.function is None:
+        return made
+    with preview("code references"):
+        step = dg.LocalFileCodeReference(
+            file_path=str(Path(inspect.getfile(declared.function)).resolve()),
+            line_number=declared.function.__code__.co_firstlineno,
+        )
+        return made.map_asset_specs(lambda spec: _with_reference(spec, step))
+
+
+def _with_reference(spec: dg.AssetSpec, step: dg.LocalFileCodeReference) -> dg.AssetSpec:
+    """Return a spec with a link to the source of its step after the links that it has."""
+    known = spec.metadata.get(REFERENCES)
+    others = known.code_references if isinstance(known, dg.CodeReferencesMetadataValue) else []
+    links = dg.CodeReferencesMetadataValue(code_references=[*others, step])
+    return spec.merge_attributes(metadata={REFERENCES: links})
+
+
+def source_host(url: str, branch: str = "", platform: str = "") -> SourceHost | None:
+    """Return the code host of a URL, or None if the URL is empty.
+
+    Args:
+        branch: a branch or commit. Empty means main.
+        platform: `github` or `gitlab`, for self-hosted ones. Empty means the one that the URL names.
 
     Raises:
         CabsError: the URL is of neither, and the platform is not given.
     """
-    url = os.environ.get("CABS_SOURCE_URL", "").rstrip("/")
+    url = url.rstrip("/")
     if not url:
-        return linked
-    named = os.environ.get("CABS_SOURCE_PLATFORM")
-    platform = next((p for p in _PLATFORMS if (p == named if named else p in url)), None)
-    if platform is None:
-        raise CabsError(
-            f"CABS_SOURCE_URL is {url!r}, whose links have an unknown form: set CABS_SOURCE_PLATFORM to "
-            "github or gitlab, or leave CABS_SOURCE_URL unset for links to local files"
-        )
-    branch = os.environ.get("CABS_SOURCE_BRANCH") or "main"
-    return dg.link_code_references_to_git(linked, url, branch, _InRepository(), platform=platform)
+        return None
+    for known in _PLATFORMS:
+        if known == platform or (not platform and known in url):
+            return SourceHost(url, branch or "main", known)
+    raise CabsError(
+        f"the source URL is {url!r}, whose links have an unknown form: set the source platform to github or "
+        "gitlab, or leave the source URL out for links to local files"
+    )
 
 
 class _InRepository(dg.FilePathMapping):
@@ -63,24 +115,42 @@ class _InRepository(dg.FilePathMapping):
         )
 
 
-def resources() -> dict[str, Any]:
-    """Return the default resources."""
-    cabs = CabsResource(artifacts_url="", device="auto")
-    url = dg.EnvVar(WEBHOOK) if os.environ.get(WEBHOOK) else ""
-    return {CABS: cabs, ALERTS: AlertResource(webhook_url=url), TABLES: CabsTables(cabs=cabs)}
+def resources(webhook_url: str | dg.EnvVar = "") -> dict[str, Any]:
+    """Return the resources of the current location.
+
+    Args:
+        webhook_url: where alerts go. Empty means the log.
+    """
+    location = current()
+    places = location.places
+    cabs = CabsResource(home=places.home, pools=places.pools, artifacts_url=places.artifacts, device="auto")
+    return {
+        named(CABS): cabs,
+        named(ALERTS): AlertResource(webhook_url=webhook_url),
+        named(TABLES): CabsTables(cabs=cabs, prefix=list(location.prefix)),
+    }
 
 
-def build_defs(**overrides: Any) -> dg.Definitions:
-    """A fresh `Definitions`; each keyword (assets, resources, jobs, ...) replaces the default."""
+def build_defs(
+    *, webhook_url: str | dg.EnvVar = "", source: SourceHost | None = None, **overrides: Any
+) -> dg.Definitions:
+    """Return fresh `Definitions` of the current location.
+
+    Args:
+        webhook_url, source: see `resources` and `assets`.
+        overrides: each keyword (assets, resources, jobs, ...) replaces the default.
+    """
+    all_jobs = jobs()
     parts: dict[str, Any] = {
-        "assets": assets(),
-        "jobs": JOBS,
-        "resources": resources(),
-        "schedules": SCHEDULES,
+        "assets": assets(source),
+        "jobs": all_jobs,
+        "resources": resources(webhook_url),
+        "schedules": schedules(),
         "executor": executor(),
         "loggers": {"console": dg.colored_console_logger, "progress": progress_logger},
     }
     parts |= overrides
     if "sensors" not in overrides:
-        parts["sensors"] = sensors(parts["resources"][CABS], parts["resources"][ALERTS])
+        held = parts["resources"]
+        parts["sensors"] = sensors(held[named(CABS)], held[named(ALERTS)], all_jobs)
     return dg.Definitions(**parts)

@@ -17,7 +17,7 @@ from cabs_core.pipeline.plausibility import oddities
 from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_dagster import partitions
 from cabs_dagster.metadata import table
-from cabs_dagster.names import key, step
+from cabs_dagster.names import key, named, step
 from cabs_dagster.resources import CABS, TABLES
 from cabs_dagster.specs import preview
 from dbt_like_sql.runner import SqlModel
@@ -75,7 +75,7 @@ _TEXTS = {
 
 def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
     """The checks of an asset that is made pool by pool, on the asset's partitions."""
-    where = partitions.pool_by_rho if asset == "replay" else partitions.pools
+    where = partitions.pool_by_rho() if asset == "replay" else partitions.pools()
     with preview("partitioned asset checks"):
         return [
             dg.AssetCheckSpec(
@@ -95,9 +95,9 @@ def checked(
     """
     asset_spec = dg.AssetSpec(**spec)
     if is_table:
-        asset_spec = asset_spec.with_io_manager_key(TABLES)
+        asset_spec = asset_spec.with_io_manager_key(named(TABLES))
     return dg.multi_asset(
-        required_resource_keys={CABS},
+        required_resource_keys={named(CABS)},
         name=step(asset),
         specs=[asset_spec],
         check_specs=check_specs(asset),

@@ -6,99 +6,96 @@ In `defs/routing/defs.yaml` of any `dg` project whose environment has this packa
     attributes:
       pools: pools          # folder of pool files, beside this file
       name: routing         # before the names of jobs, sensors, schedules, resources, partitions, asset keys
+
+Every setting is an attribute, so several such components stand in one code location. What differs between
+machines is written `"{{ env.CABS_HOME }}"`.
 """
 
-import os
-import sys
 from pathlib import Path
+from typing import Literal
 
 import dagster as dg
 from pydantic import Field
 
 from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import Places, is_remote
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):
-    """All from a folder of pool files to routers and reports. Once a code location."""
+    """All from a folder of pool files to routers and reports. Several in a location need a name each."""
 
     pools: str = Field(description="Folder of the pool files; beside the YAML file unless it is absolute.")
     home: str | None = Field(
         None,
-        description="Folder of artifacts and caches (CABS_HOME), beside the YAML file unless it is absolute. "
-        "Default: as the environment says.",
+        description="Folder of artifacts and caches, beside the YAML file unless it is absolute. Default: as "
+        "the environment says. Components with different pools of the same name need a home each.",
     )
     artifacts: str | None = Field(
         None,
-        description="Object store of the artifacts (CABS_ARTIFACTS), such as s3://bucket/prefix. Default: "
-        "as the environment says, else in `home`.",
+        description="Folder or object store of the artifacts, such as s3://bucket/prefix. Default: as the "
+        "environment says, else in `home`.",
     )
-
-    name: str | None = Field(
-        None,
-        description="A word before the names of jobs, sensors, schedules, resources and partition sets "
-        "(CABS_NAME). Default: none.",
+    name: str = Field(
+        "",
+        description="A word before the names of jobs, sensors, schedules, resources and partition sets. "
+        "Default: none.",
     )
     key_prefix: str | None = Field(
-        None,
-        description="Parts before every asset key, such as ml/routing (CABS_KEY_PREFIX). Default: `name`.",
+        None, description="Parts before every asset key, such as ml/routing. Default: `name`."
     )
     timezone: str | None = Field(
-        None, description="Time zone of the schedules, such as Europe/Berlin (CABS_TIMEZONE). Default: UTC."
+        None, description="Time zone of the schedules, such as Europe/Berlin. Default: UTC."
     )
-    owners: list[str] | None = Field(
-        None,
-        description="Owners of the assets: team:NAME or e-mail addresses (CABS_OWNERS). Default: "
-        "team:routing.",
+    owners: list[str] = Field(
+        ["team:routing"], description="Owners of the assets: team:NAME or e-mail addresses."
+    )
+    webhook_url: str = Field(
+        "", description="Where the sensor of alerts sends a JSON POST with `text`. Default: to the log."
+    )
+    source_url: str = Field(
+        "", description="Page of this package's repository, for source links. Default: local files."
+    )
+    source_branch: str = Field("main", description="Branch or commit of the source links.")
+    source_platform: Literal["", "github", "gitlab"] = Field(
+        "", description="What a self-hosted `source_url` runs. Default: as the URL says."
     )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the chain, without an executor: that is the code location's own.
-
-        The settings become those of this process, as steps and sensors read them; each process of the code
-        location loads the component, so all have the same.
+        """Return the definitions of the chain, without an executor: that is the code location's own.
 
         Raises:
-            CabsError: the folder does not exist, or the environment says something else than the YAML file.
+            CabsError: the folder of the pool files does not exist, or a name cannot be one in Dagster.
         """
+        from cabs_dagster.build import build_defs, source_host  # noqa: PLC0415  (`dg` lists components quickly)
+        from cabs_dagster.names import Location  # noqa: PLC0415
+        from cabs_dagster.partitions import register_while_loading  # noqa: PLC0415
+
         pools = context.path / self.pools
         if not pools.is_dir():
             raise CabsError(
                 f"{context.path / 'defs.yaml'}: `pools` is {self.pools!r}, but {pools} is no folder: make "
                 "it, and put pool files into it"
             )
-        _set("CABS_POOLS_DIR", str(pools.resolve()), "pools")
-        if self.home is not None:
-            _set("CABS_HOME", str((context.path / Path(self.home).expanduser()).resolve()), "home")
-        if self.artifacts is not None:
-            _set("CABS_ARTIFACTS", self.artifacts, "artifacts")
-        named = {
-            "name": ("CABS_NAME", self.name),
-            "key_prefix": ("CABS_KEY_PREFIX", self.key_prefix),
-            "timezone": ("CABS_TIMEZONE", self.timezone),
-            "owners": ("CABS_OWNERS", ",".join(self.owners) if self.owners else None),
-        }
-        for field, (variable, value) in named.items():
-            if value is None:
-                continue
-            if "cabs_dagster.names" in sys.modules and os.environ.get(variable) != value:
-                raise CabsError(
-                    f"CabsPools: `{field}` comes too late: something of this code location has imported "
-                    "cabs_dagster before the component was loaded. Import it later, or set "
-                    f"{variable}={value} in the environment"
-                )
-            _set(variable, value, field)
-        from cabs_dagster.build import build_defs  # noqa: PLC0415  (it reads what was set above)
-        from cabs_dagster.partitions import register_while_loading  # noqa: PLC0415  (so does this)
-
-        register_while_loading()
-        return build_defs(executor=None, loggers=None)
-
-
-def _set(variable: str, value: str, field: str) -> None:
-    present = os.environ.get(variable)
-    if present and present != value:
-        raise CabsError(
-            f"CabsPools: `{field}` means {variable}={value}, but the environment says {present}: unset the "
-            f"variable, or leave `{field}` out. A code location has one CabsPools"
+        prefix = self.name if self.key_prefix is None else self.key_prefix
+        location = Location(
+            name=self.name,
+            prefix=tuple(part for part in prefix.split("/") if part),
+            owners=tuple(self.owners),
+            timezone=self.timezone,
+            places=Places(
+                home=_beside(context.path, self.home),
+                pools=str(pools.resolve()),
+                artifacts=_beside(context.path, self.artifacts),
+            ),
         )
-    os.environ[variable] = value
+        source = source_host(self.source_url, self.source_branch, self.source_platform)
+        with location.active():
+            register_while_loading()
+            return build_defs(webhook_url=self.webhook_url, source=source, executor=None, loggers=None)
+
+
+def _beside(folder: Path, place: str | None) -> str:
+    """Return a place, relative to a folder unless it is absolute or a URL; empty if there is none."""
+    if not place or is_remote(place):
+        return place or ""
+    return str((folder / Path(place).expanduser()).resolve())

@@ -1,10 +1,11 @@
 """The code location: the chain, and what `dg scaffold defs` put into `defs/`."""
 
+import os
 from pathlib import Path
 
 import dagster as dg
 
-from cabs_dagster.build import build_defs
+from cabs_dagster.build import build_defs, source_host
 from cabs_dagster.partitions import register_while_loading
 
 
@@ -15,5 +16,16 @@ def _scaffolded() -> dg.Definitions:
     return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
 
 
+def _built() -> dg.Definitions:
+    """The chain as the environment configures it: `CABS_WEBHOOK_URL`, and `CABS_SOURCE_URL` with its branch
+    and platform.
+    """
+    source = source_host(
+        *(os.environ.get(f"CABS_SOURCE_{word}", "") for word in ("URL", "BRANCH", "PLATFORM"))
+    )
+    webhook = "CABS_WEBHOOK_URL"
+    return build_defs(webhook_url=dg.EnvVar(webhook) if os.environ.get(webhook) else "", source=source)
+
+
 register_while_loading()
-defs = dg.Definitions.merge(build_defs(), _scaffolded())
+defs = dg.Definitions.merge(_built(), _scaffolded())

@@ -2,6 +2,7 @@
 
 import logging
 import sys
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import dagster as dg
@@ -13,14 +14,19 @@ from cabs_core.pipeline.chain_order import DEPLOYED, ESTIMATES, MARTS_AROUND, Ki
 from cabs_core.pipeline.retention import prunable, prune
 from cabs_dagster.instance.recover import recover
 from cabs_dagster.metadata import guarded
-from cabs_dagster.names import PREFIX, key, named
+from cabs_dagster.names import current, in_location, key, named
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import COLLECT as COLLECT
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, PAYS, STAGE_TAG
 
-PREPARE, REPLAY, RESULTS = named("prepare_pool"), named("replay_pool"), named("build_results")
-AUDIT, DEPLOY, EVALUATE = named("audit_pool"), named("deploy_pool"), named("evaluate_log")
-JOIN = named("join_models")
+#: names of jobs; `named` puts the location's name before them
+PREPARE = "prepare_pool"
+REPLAY = "replay_pool"
+RESULTS = "build_results"
+AUDIT = "audit_pool"
+DEPLOY = "deploy_pool"
+EVALUATE = "evaluate_log"
+JOIN = "join_models"
 #: which job makes which kind of part of a chain
 JOB_OF: dict[Kind, str] = {
     "collect": COLLECT,
@@ -112,8 +118,8 @@ class RetentionConfig(dg.Config):
     dry_run: bool = Field(True, description="Only say what would be deleted. Set to false to delete.")
 
 
-@dg.op(required_resource_keys={CABS}, description="Deletes old traces; summaries, marts and reports stay.")
 def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
+    """Delete old traces; summaries, marts and reports stay."""
     store = cabs_of(context).store()
     traces = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
     size = sum(trace.bytes for trace in traces) / 1e6
@@ -125,15 +131,6 @@ def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) ->
     context.add_output_metadata({"traces": len(traces), "megabytes": size, "deleted": not config.dry_run})
 
 
-@dg.job(
-    name=named("prune_traces"),
-    description="Trace retention: deletes round-by-round traces of old replays.",
-    tags={STAGE_TAG: "retention"},
-)
-def prune_traces() -> None:
-    prune_old_traces()
-
-
 class PoolChainConfig(dg.Config):
     """Launchpad settings of `pool_chain`."""
 
@@ -143,12 +140,11 @@ class PoolChainConfig(dg.Config):
     force: bool = Field(False, description="Compute everything again although nothing changed.")
 
 
-@dg.op(
-    required_resource_keys={CABS},
-    description="Makes what is missing or out of date of a pool's chain, from its table to its report, as "
-    "`cabs run` does: each part is a run of its own. It pays for no calls and promotes nothing.",
-)
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
+    """Make what is missing or out of date of a pool's chain, from its table to its report.
+
+    Each part is a run of its own, as with `cabs run`. Nothing is paid for or promoted.
+    """
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
     from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (quick loading)
     from cabs_dagster.cli.runner import InRun  # noqa: PLC0415  (it imports this module)
@@ -165,61 +161,79 @@ def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     context.add_output_metadata({"runs": len(runner.launched), "pool": config.pool})
 
 
-@dg.job(
-    name=named("pool_chain"),
-    description="The whole chain of the pool that the launchpad names, from its table to its report.",
-    tags={STAGE_TAG: "chain"},
-)
-def pool_chain() -> None:
-    play_chain()
+def _job_of(name: str, op: Callable[..., None], stage: str, description: str) -> dg.JobDefinition:
+    """Return a job of one op, which runs in the current location."""
+    made = dg.op(name=named(op.__name__), required_resource_keys={named(CABS)})(in_location(op))
+    return dg.GraphDefinition(name=named(name), node_defs=[made]).to_job(
+        description=description, tags={STAGE_TAG: stage}
+    )
 
 
 def _assets(*paths: str) -> dg.AssetSelection:
     return dg.AssetSelection.assets(*map(key, paths))
 
 
-_sql = dg.AssetSelection.key_prefixes([*PREFIX, "staging"], [*PREFIX, "marts"])
-#: (name, stage of the tag, assets, description)
-_JOBS = (
-    (
-        COLLECT,
-        PAYS,
-        _assets(*COLLECTED),
-        "Asks the models of a pool that collects, and scores what they say: it spends money.",
-    ),
-    (PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
-    (
-        REPLAY,
-        "replay",
-        _assets("replay"),
-        "Every policy of one pool at one rho, and the checks of what came out.",
-    ),
-    (EVALUATE, EVALUATES, _assets(ESTIMATES), "What a pool's policies would have earned on its log."),
-    (
-        RESULTS,
-        "results",
-        _sql | _assets(*MARTS_AROUND, "report", "leaderboard"),
-        "SQL models over all pools, one report, leaderboard.",
-    ),
-    (AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
-    (
-        DEPLOY,
-        DEPLOYS,
-        _assets(*STAGES, DEPLOYED),
-        "Trains a pool's router, deploys it unless it is worse.",
-    ),
-    (
-        JOIN,
-        JOINS,
-        _assets(*JOINED_BY) | _assets(DEPLOYED).without_checks(),
-        "Models that a pool gained join its deployed router, which goes on learning.",
-    ),
-)
-JOBS: list[Any] = [  # of a class that Dagster does not export
-    *(
-        dg.define_asset_job(name, selection=selection, description=text, tags={STAGE_TAG: stage})
-        for name, stage, selection, text in _JOBS
-    ),
-    pool_chain,
-    prune_traces,
-]
+def jobs() -> list[Any]:
+    """Return the jobs of the current location, of classes that Dagster does not export."""
+    prefix = current().prefix
+    sql = dg.AssetSelection.key_prefixes([*prefix, "staging"], [*prefix, "marts"])
+    # name, stage of the tag, assets, description
+    of_assets = (
+        (
+            COLLECT,
+            PAYS,
+            _assets(*COLLECTED),
+            "Asks the models of a pool that collects, and scores what they say: it spends money.",
+        ),
+        (PREPARE, "prepare", _assets(*STAGES), "From the outcomes of one pool to its tuning and its router."),
+        (
+            REPLAY,
+            "replay",
+            _assets("replay"),
+            "Every policy of one pool at one rho, and the checks of what came out.",
+        ),
+        (EVALUATE, EVALUATES, _assets(ESTIMATES), "What a pool's policies would have earned on its log."),
+        (
+            RESULTS,
+            "results",
+            sql | _assets(*MARTS_AROUND, "report", "leaderboard"),
+            "SQL models over all pools, one report, leaderboard.",
+        ),
+        (AUDIT, "audit", _assets("replay_audit"), "One trial of a sample of a pool's replays played again."),
+        (
+            DEPLOY,
+            DEPLOYS,
+            _assets(*STAGES, DEPLOYED),
+            "Trains a pool's router, deploys it unless it is worse.",
+        ),
+        (
+            JOIN,
+            JOINS,
+            _assets(*JOINED_BY) | _assets(DEPLOYED).without_checks(),
+            "Models that a pool gained join its deployed router, which goes on learning.",
+        ),
+    )
+    return [
+        *(
+            dg.define_asset_job(named(name), selection=selection, description=text, tags={STAGE_TAG: stage})
+            for name, stage, selection, text in of_assets
+        ),
+        _job_of(
+            "pool_chain",
+            play_chain,
+            "chain",
+            "The whole chain of the pool that the launchpad names, from its table to its report.",
+        ),
+        _job_of(
+            "prune_traces",
+            prune_old_traces,
+            "retention",
+            "Trace retention: deletes round-by-round traces of old replays.",
+        ),
+    ]
+
+
+def jobs_of_chain(all_jobs: Iterable[Any]) -> list[Any]:
+    """Return the jobs among these that make the parts of a chain without paying."""
+    names = {named(name) for name in OF_CHAIN}
+    return [job for job in all_jobs if job.name in names]

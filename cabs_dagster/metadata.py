@@ -12,7 +12,7 @@ from cabs_core.base.errors import explained, is_transient, listed
 from cabs_core.pipeline.artifacts import Chain, Made, make_artifact
 from cabs_dagster.columns import written
 from cabs_dagster.instance.recover import cancel
-from cabs_dagster.names import POOLS, key
+from cabs_dagster.names import POOLS, key, named
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
@@ -55,7 +55,7 @@ def pool_of(context: dg.AssetExecutionContext) -> str:
         dg.Failure: the run has no partition, as after "Execute all" of the checks of an asset.
     """
     if not context.has_partition_key:
-        known = list(context.instance.get_dynamic_partitions(POOLS))
+        known = list(context.instance.get_dynamic_partitions(named(POOLS)))
         raise dg.Failure(
             f"this run is of no pool: choose a partition ({listed(known) or 'there is no pool yet'}), or "
             "`cabs check NAME`, which evaluates every check of a pool",

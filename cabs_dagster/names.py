@@ -1,58 +1,146 @@
-"""What this code location calls its things in Dagster, so that it can stand beside others.
+"""What a code location calls its things in Dagster, so that several chains can stand in one instance.
 
-The environment says so, as it says where artifacts lie: `CABS_NAME` (a word before the names of jobs,
-sensors, schedules, resources and partition sets; default none), `CABS_KEY_PREFIX` (parts before asset keys,
-`a/b`; default CABS_NAME), `CABS_OWNERS` (`team:routing,ann@example.org`) and `CABS_TIMEZONE` (of the
-schedules, such as Europe/Berlin; default UTC). The component `CabsPools` sets them from its attributes.
+`current()` is the location whose definitions are being built or whose step, sensor or schedule is running.
+Without another one it is `Location()`: no prefix, and places as the environment says. The component
+`CabsPools` makes a location of its attributes, so that two of them can stand in one process.
 """
 
-import os
+from __future__ import annotations
+
+import functools
+import inspect
 import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import Any
 
 import dagster as dg
 
 from cabs_core.base.errors import CabsError
+from cabs_core.base.paths import Places, at_places
 
-NAME = os.environ.get("CABS_NAME", "")
-PREFIX = tuple(part for part in os.environ.get("CABS_KEY_PREFIX", NAME).split("/") if part)
-OWNERS = [
-    owner.strip() for owner in os.environ.get("CABS_OWNERS", "team:routing").split(",") if owner.strip()
-]
-TIMEZONE = os.environ.get("CABS_TIMEZONE") or None
-for _word in (*PREFIX, *([NAME] if NAME else [])):
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", _word):
-        raise CabsError(
-            "CABS_NAME and the parts of CABS_KEY_PREFIX are made of letters, digits and _, and begin with "
-            f"no digit; one is {_word!r}"
-        )
+#: partition sets, which are the instance's; `named` puts the location's name before them
+POOLS = "pools"
+RHOS = "rhos"
+POOLS_WITH_LOG = "pools_with_log"
+
+
+@dataclass(frozen=True)
+class Location:
+    """Names and places of one chain in Dagster.
+
+    Attributes:
+        name: a word before the names of jobs, sensors, schedules, resources and partition sets; may be empty.
+        prefix: parts before every asset key.
+        owners: of all assets: `team:NAME` or e-mail addresses.
+        timezone: of the schedules, such as Europe/Berlin. None means UTC.
+        places: where pool files, artifacts and caches lie.
+
+    Raises:
+        CabsError: the name or a part of the prefix cannot be a name in Dagster.
+    """
+
+    name: str = ""
+    prefix: tuple[str, ...] = ()
+    owners: tuple[str, ...] = ("team:routing",)
+    timezone: str | None = None
+    places: Places = field(default_factory=Places)
+
+    def __post_init__(self) -> None:
+        for word in (*self.prefix, *([self.name] if self.name else [])):
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", word):
+                raise CabsError(
+                    "the name and the parts of the key prefix are made of letters, digits and _, and begin "
+                    f"with no digit; one is {word!r}"
+                )
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Make this the current location, and its places those of the process."""
+        before = _CURRENT.get()
+        _CURRENT.set(self)
+        try:
+            with at_places(self.places):
+                yield
+        finally:
+            _CURRENT.set(before)
+
+
+_DEFAULT = Location()
+_CURRENT: ContextVar[Location | None] = ContextVar("location", default=None)
+
+
+def current() -> Location:
+    """Return the location whose definitions are being built, or whose code is running."""
+    return _CURRENT.get() or _DEFAULT
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """An asset or spec of the chain, of which every location has a definition of its own.
+
+    Attributes:
+        define: returns the definition, with the names of the current location.
+        function: the step, if there is one.
+    """
+
+    define: Callable[[], Any]
+    function: Callable[..., Any] | None = None
+
+
+def declare(decorator: Callable[[], Callable[..., Any]]) -> Callable[[Callable[..., Any]], Declared]:
+    """Return a decorator that declares the asset that a function makes.
+
+    Args:
+        decorator: returns Dagster's decorator, with the names of the current location. The function runs with
+            the location active for which it was decorated.
+    """
+    return lambda function: Declared(lambda: decorator()(in_location(function)), function)
+
+
+def in_location(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that runs with the location active that is current now."""
+    location = current()
+    if inspect.isgeneratorfunction(function):
+
+        @functools.wraps(function)
+        def generate(*arguments: Any, **options: Any) -> Iterator[Any]:
+            with location.active():
+                yield from function(*arguments, **options)
+
+        return generate
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        with location.active():
+            return function(*arguments, **options)
+
+    return run
 
 
 def named(name: str) -> str:
-    """The name of a job, sensor, schedule, resource or partition set: with the location's name before it."""
-    return f"{NAME}_{name}" if NAME else name
+    """Return the name of a job, sensor, schedule, resource or partition set in the current location."""
+    location = current()
+    return f"{location.name}_{name}" if location.name else name
 
 
 def tag(word: str) -> str:
-    """The key of a tag by which the location's runs know each other."""
-    return f"{NAME or 'cabs'}/{word}"
+    """Return the key of a tag by which the location's runs know each other."""
+    return f"{current().name or 'cabs'}/{word}"
 
 
 def key(path: str) -> dg.AssetKey:
-    """The key of an asset, such as `marts/mart_aiq`: with the location's prefix before it."""
-    return dg.AssetKey([*PREFIX, *path.split("/")])
-
-
-#: names of the partition sets, which are the instance's
-POOLS = named("pools")
-RHOS = named("rhos")
-POOLS_WITH_LOG = named("pools_with_log")
+    """Return the key of an asset, such as `marts/mart_aiq`, with the location's prefix before it."""
+    return dg.AssetKey([*current().prefix, *path.split("/")])
 
 
 def path_of(asset: dg.AssetKey) -> str:
-    """The inverse of `key`."""
-    return "/".join(asset.path[len(PREFIX) :])
+    """Return the path from which `key` makes an asset's key."""
+    return "/".join(asset.path[len(current().prefix) :])
 
 
 def step(asset: str) -> str:
-    """The name of the step that makes an asset, under which a run's config speaks to it."""
-    return "__".join((*PREFIX, asset))
+    """Return the name of the step that makes an asset, under which a run's config speaks to it."""
+    return "__".join((*current().prefix, asset))

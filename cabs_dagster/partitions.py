@@ -23,15 +23,26 @@ from cabs_core.pipeline.artifacts import POOL_STAGES, ArtifactStore, Chain
 from cabs_core.pipeline.artifacts.stages import REPLAY, pick
 from cabs_core.pipeline.chain_order import Planner
 from cabs_dagster.due import planner_of
-from cabs_dagster.names import POOLS, POOLS_WITH_LOG, RHOS, key
+from cabs_dagster.names import POOLS, POOLS_WITH_LOG, RHOS, key, named
 
 #: tag of an event by which Dagster tells versions of an asset apart
 DATA_VERSION_TAG = "dagster/data_version"
 
-pools = dg.DynamicPartitionsDefinition(name=POOLS)
-pools_with_log = dg.DynamicPartitionsDefinition(name=POOLS_WITH_LOG)
-rhos = dg.DynamicPartitionsDefinition(name=RHOS)
-pool_by_rho = dg.MultiPartitionsDefinition({"pool": pools, "rho": rhos})
+
+def pools() -> dg.DynamicPartitionsDefinition:
+    """Return the partitions of the pools of the current location."""
+    return dg.DynamicPartitionsDefinition(name=named(POOLS))
+
+
+def pools_with_log() -> dg.DynamicPartitionsDefinition:
+    """Return the partitions of the pools that have a log."""
+    return dg.DynamicPartitionsDefinition(name=named(POOLS_WITH_LOG))
+
+
+def pool_by_rho() -> dg.MultiPartitionsDefinition:
+    """Return the partitions of the replays: pools by rhos."""
+    rhos = dg.DynamicPartitionsDefinition(name=named(RHOS))
+    return dg.MultiPartitionsDefinition({"pool": pools(), "rho": rhos})
 
 
 def grid_key(pool: str, rho: float) -> dg.MultiPartitionKey:
@@ -52,7 +63,7 @@ def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable
     Nobody asked for the downloads of the other shipped ones. `cabs run`, the job pool_chain, or their name as
     a new partition in the UI chooses one.
     """
-    names = {*instance.get_dynamic_partitions(POOLS), *store.children(("outcomes",))}
+    names = {*instance.get_dynamic_partitions(named(POOLS)), *store.children(("outcomes",))}
     return [member for member in members if not member.shipped or member.pool.name in names]
 
 
@@ -108,19 +119,19 @@ def follow(
     members = list(members)
     changed = False
     sets = {
-        POOLS: [member.pool.name for member in members],
-        POOLS_WITH_LOG: [member.pool.name for member in members if has_log(member)],
+        named(POOLS): [member.pool.name for member in members],
+        named(POOLS_WITH_LOG): [member.pool.name for member in members if has_log(member)],
     }
     for name, keys in sets.items():
         known = list(instance.get_dynamic_partitions(name))
         kept = [k for k in known if k in keys or k in broken]
         changed = _follow(instance, name, known, kept, keys) or changed
-    before = {*instance.get_dynamic_partitions(POOLS)}
-    known = list(instance.get_dynamic_partitions(RHOS))
+    before = {*instance.get_dynamic_partitions(named(POOLS))}
+    known = list(instance.get_dynamic_partitions(named(RHOS)))
     kept = known if broken & before else []
     keys = sorted({*_rho_keys(members), *kept}, key=parse_rho_key)
     first = next((i for i, (old, new) in enumerate(zip(known, keys)) if old != new), len(keys))
-    return _follow(instance, RHOS, known, known[:first], keys) or changed
+    return _follow(instance, named(RHOS), known, known[:first], keys) or changed
 
 
 def _rho_keys(members: Iterable[PoolFile]) -> set[str]:
@@ -145,8 +156,8 @@ def _follow(
 def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "") -> None:
     """Make the partitions of an instance those of the active pools; `name`: a pool that is chosen by this."""
     members, errors = active_pools()
-    if name and not instance.has_dynamic_partition(POOLS, name):
-        instance.add_dynamic_partitions(POOLS, [name])
+    if name and not instance.has_dynamic_partition(named(POOLS), name):
+        instance.add_dynamic_partitions(named(POOLS), [name])
     follow(instance, chosen(instance, store, members), errors)
 
 
@@ -163,9 +174,9 @@ def register_while_loading() -> None:
     try:
         with dg.DagsterInstance.get() as instance:
             members = chosen(instance, ArtifactStore(), active_pools()[0])
-            _add_missing(instance, POOLS, [member.pool.name for member in members])
-            _add_missing(instance, POOLS_WITH_LOG, [m.pool.name for m in members if has_log(m)])
-            _add_missing(instance, RHOS, sorted(_rho_keys(members), key=parse_rho_key))
+            _add_missing(instance, named(POOLS), [member.pool.name for member in members])
+            _add_missing(instance, named(POOLS_WITH_LOG), [m.pool.name for m in members if has_log(m)])
+            _add_missing(instance, named(RHOS), sorted(_rho_keys(members), key=parse_rho_key))
     except Exception as error:
         logging.getLogger("dagster").warning(f"the pools could not be registered as partitions yet: {error}")
 

@@ -10,26 +10,28 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.base.paths import Places, at_places
 from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Options
 from cabs_dagster.instance.recover import hold_run
 from cabs_dagster.instance.terminate import end_if_it_does_not_react
 from cabs_dagster.names import named
 
-WEBHOOK = "CABS_WEBHOOK_URL"
-#: keys of the resources in the code location
-CABS = named("cabs")
-ALERTS = named("alerts")
-TABLES = named("tables")
+#: keys of the resources in the code location; `named` puts the location's name before them
+CABS = "cabs"
+ALERTS = "alerts"
+TABLES = "tables"
 
 
 class CabsResource(dg.ConfigurableResource[Any]):
     """Artifact storage and compute device of this machine."""
 
+    home: str = Field("", description="Folder of artifacts and caches. Empty: as the environment says.")
+    pools: str = Field("", description="Folder of the pool files. Empty: as the environment says.")
     artifacts_url: str = Field(
         "",
-        description="Folder or fsspec URL (s3://..., gs://...) of the artifacts. Empty: the environment "
-        "variable CABS_ARTIFACTS, else $CABS_HOME/artifacts.",
+        description="Folder or fsspec URL (s3://..., gs://...) of the artifacts. Empty: as the environment "
+        "says, else in the home.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Where embeddings and oracles are computed. auto: CUDA when there is one."
@@ -37,9 +39,17 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Make the worker of a run known as alive, and let Terminate end it."""
-        if context.run is not None and context.instance is not None:
-            if hold_run(context.instance, context.run.run_id):
-                end_if_it_does_not_react(context.instance, context.run.run_id)
+        if context.run is None or context.instance is None:
+            return
+        with at_places(self.places):
+            is_worker = hold_run(context.instance, context.run.run_id)
+        if is_worker:
+            end_if_it_does_not_react(context.instance, context.run.run_id)
+
+    @property
+    def places(self) -> Places:
+        """Where pool files, artifacts and caches lie."""
+        return Places(self.home, self.pools, self.artifacts_url)
 
     def store(self) -> ArtifactStore:
         """The artifact store."""
@@ -57,9 +67,7 @@ class CabsResource(dg.ConfigurableResource[Any]):
 class AlertResource(dg.ConfigurableResource[Any]):
     """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, say), or the log."""
 
-    webhook_url: str = Field(
-        "", description=f"Address of the webhook, from {WEBHOOK}. Empty: the sensor's log."
-    )
+    webhook_url: str = Field("", description="Address of the webhook. Empty: the sensor's log.")
 
     def send(self, text: str, log: Any) -> None:
         """Send a text to the webhook, never following a redirect; to the log where that fails."""
@@ -81,5 +89,5 @@ class AlertResource(dg.ConfigurableResource[Any]):
 
 def cabs_of(context: Any) -> CabsResource:
     """The resource that says where artifacts lie, of the context of a step, sensor or schedule."""
-    cabs: CabsResource = getattr(context.resources, CABS)
+    cabs: CabsResource = getattr(context.resources, named(CABS))
     return cabs

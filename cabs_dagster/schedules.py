@@ -12,31 +12,39 @@ from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.chain_order import Planner
 from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
-from cabs_dagster.names import TIMEZONE, named, step
+from cabs_dagster.names import current, in_location, named, step, tag
 from cabs_dagster.partitions import planner_in, run_here
 from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
-@dg.schedule(
-    name=named("weekly_rerun"),
-    execution_timezone=TIMEZONE,
-    job_name=PREPARE,
-    cron_schedule="0 3 * * 0",
-    default_status=dg.DefaultScheduleStatus.STOPPED,
-    description="Sundays at 3: asks for the chain of every active pool that was run or is your own and of "
-    "which something is due; the sensor `next_part` goes on with what follows.",
-)
-def weekly_rerun(
-    context: dg.ScheduleEvaluationContext,
-) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    week = context.scheduled_execution_time.strftime("%G-W%V")
-    planner = planner_in(context.instance, ArtifactStore())
-    names = [name for name in sorted(planner.chains) if _anything(planner, name)]
-    for name in names:
-        key = f"weekly:{name}:{week}"
-        yield dg.RunRequest(run_key=key, partition_key=name, tags={POOL_TAG: name, CHAIN_TAG: key})
-    if not names:
-        yield dg.SkipReason("nothing is due of the pools that were run or added")
+def _weekly() -> dg.ScheduleDefinition:
+    """Return the schedule that asks once a week for what is due."""
+
+    @dg.schedule(
+        name=named("weekly_rerun"),
+        execution_timezone=current().timezone,
+        job_name=named(PREPARE),
+        cron_schedule="0 3 * * 0",
+        default_status=dg.DefaultScheduleStatus.STOPPED,
+        description="Sundays at 3: asks for the chain of every active pool that was run or is your own and "
+        "of which something is due; the sensor `next_part` goes on with what follows.",
+    )
+    @in_location
+    def weekly(
+        context: dg.ScheduleEvaluationContext,
+    ) -> Iterator[dg.RunRequest | dg.SkipReason]:
+        week = context.scheduled_execution_time.strftime("%G-W%V")
+        planner = planner_in(context.instance, ArtifactStore())
+        names = [name for name in sorted(planner.chains) if _anything(planner, name)]
+        for name in names:
+            key = f"weekly:{name}:{week}"
+            yield dg.RunRequest(
+                run_key=key, partition_key=name, tags={tag(POOL_TAG): name, tag(CHAIN_TAG): key}
+            )
+        if not names:
+            yield dg.SkipReason("nothing is due of the pools that were run or added")
+
+    return weekly
 
 
 def _anything(planner: Planner, pool: str) -> bool:
@@ -62,17 +70,18 @@ def _nightly(
 
     @dg.schedule(
         name=named(f"nightly_{name}"),
-        execution_timezone=TIMEZONE,
-        job_name=job,
+        execution_timezone=current().timezone,
+        job_name=named(job),
         cron_schedule=f"0 {hour} * * *",
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description=text,
     )
+    @in_location
     def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         day = context.scheduled_execution_time
         names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if takes(p.pool.name)]
         for pool in names:
-            key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {POOL_TAG: pool}
+            key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {tag(POOL_TAG): pool}
             yield dg.RunRequest(run_key=key, partition_key=pool, run_config=config(day), tags=tags)
         if not names:
             yield dg.SkipReason(
@@ -87,14 +96,16 @@ _DEPLOY_TEXT = (
     "Every night at 4: trains the routers that are deployed on the outcomes as they are now; "
     "deploys what is no worse."
 )
-nightly_audit = _nightly(
-    AUDIT,
-    "audit",
-    2,
-    _AUDIT_TEXT,
-    lambda day: {"ops": {step("replay_audit"): {"config": {"seed": day.toordinal()}}}},
-)
-nightly_deploy = _nightly(
-    DEPLOY, "deploy", 4, _DEPLOY_TEXT, takes=lambda pool: deployed_folder(pool).is_dir()
-)
-SCHEDULES = [weekly_rerun, nightly_audit, nightly_deploy]
+
+
+def _audit_config(day: datetime) -> dict[str, Any]:
+    return {"ops": {step("replay_audit"): {"config": {"seed": day.toordinal()}}}}
+
+
+def schedules() -> list[dg.ScheduleDefinition]:
+    """Return the schedules of the current location."""
+    return [
+        _weekly(),
+        _nightly(AUDIT, "audit", 2, _AUDIT_TEXT, _audit_config),
+        _nightly(DEPLOY, "deploy", 4, _DEPLOY_TEXT, takes=lambda pool: deployed_folder(pool).is_dir()),
+    ]

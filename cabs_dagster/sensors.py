@@ -28,12 +28,14 @@ from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.jobs import JOB_OF, JOBS, JOIN, OF_CHAIN
+from cabs_dagster.jobs import JOB_OF, JOIN, jobs_of_chain
+from cabs_dagster.names import in_location, named, tag
 from cabs_dagster.names import key as key_of
-from cabs_dagster.names import named, tag
 from cabs_dagster.resources import AlertResource, CabsResource
 
-POOL_TAG, CHAIN_TAG = tag("pool"), tag("chain")
+#: words of the tags on runs of a chain; `tag` puts the location's name before them
+POOL_TAG = "pool"
+CHAIN_TAG = "chain"
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
 #: seconds within which `next_part`, which looks every ten, has asked for what follows a part of a chain
@@ -124,10 +126,10 @@ def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]
         key = pool if part.rho is None else partitions.grid_key(pool, part.rho)
         yield dg.RunRequest(
             run_key=f"{began}:{key}:{part.state}",
-            job_name=JOB_OF[part.kind],
+            job_name=named(JOB_OF[part.kind]),
             partition_key=key or None,
             asset_selection=[key_of(asset) for asset in part.assets] if part.kind == "results" else None,
-            tags={POOL_TAG: pool, CHAIN_TAG: began},
+            tags={tag(POOL_TAG): pool, tag(CHAIN_TAG): began},
         )
 
 
@@ -138,8 +140,10 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
         chains: only of runs that a sensor or a schedule began.
     """
     runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-    tagged = [run.tags for run in runs if not chains or CHAIN_TAG in run.tags]
-    return {tags.get(POOL_TAG) or tags.get("dagster/partition", "").split("|")[0] for tags in tagged} - {""}
+    tagged = [run.tags for run in runs if not chains or tag(CHAIN_TAG) in run.tags]
+    return {tags.get(tag(POOL_TAG)) or tags.get("dagster/partition", "").split("|")[0] for tags in tagged} - {
+        ""
+    }
 
 
 def is_at_rest(instance: dg.DagsterInstance) -> bool:
@@ -151,7 +155,7 @@ def is_at_rest(instance: dg.DagsterInstance) -> bool:
         return False
     since = datetime.fromtimestamp(time.time() - FOLLOWED_UP, UTC)
     ended = instance.get_runs(dg.RunsFilter(updated_after=since))
-    return not any(CHAIN_TAG in run.tags for run in ended)
+    return not any(tag(CHAIN_TAG) in run.tags for run in ended)
 
 
 def follow_up(
@@ -172,7 +176,7 @@ def follow_up(
         with suppress(CabsError):  # its table is gone, say: the chain ends, and the report says so
             parts = planner.next_parts(pool, (*JOINING, *_RESULTS))
     if parts:
-        if KINDS.index(parts[0].kind) > [JOB_OF[kind] for kind in KINDS].index(done):
+        if KINDS.index(parts[0].kind) > [named(JOB_OF[kind]) for kind in KINDS].index(done):
             yield from chain_requests(parts, began)
         else:
             why = "; ".join(dict.fromkeys(part.why for part in parts))
@@ -230,8 +234,15 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         yield f"{where}:{reason}", f"run {run.run_id} of {where} failed:\n{reason}"
 
 
-def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
-    """The sensors, over these resources: those of run statuses take none by a name of a location's choice."""
+def sensors(cabs: CabsResource, alerts: AlertResource, all_jobs: Iterable[Any]) -> list[Any]:
+    """Return the sensors of the current location, over these resources.
+
+    Sensors of run statuses take no resource whose name a location chooses.
+
+    Args:
+        all_jobs: the location's jobs, among which are those that the sensors ask for.
+    """
+    asked_for = jobs_of_chain(all_jobs)
 
     def store() -> ArtifactStore:
         artifacts: ArtifactStore = cabs.process_config_and_initialize().store()
@@ -244,18 +255,21 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         description="Keeps the partitions those of the pools and their rhos, and tells the UI what pool "
         "files and the sources of marts and reports hold, for it to show what is stale. It asks for no run.",
     )
+    @in_location
     def partitions_of_pools(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return keep_partitions(context, store())
 
     @dg.sensor(
         name=named("pool_files"),
-        jobs=[job for job in JOBS if job.name in OF_CHAIN],
+        jobs=asked_for,
         minimum_interval_seconds=10,
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Watches the pool folder: registers new pools, asks for what is due of a new or changed "
         "one, says what changed in a file and what is wrong with an invalid one, once. What failed is asked "
-        "for again after an hour.",
+        "for again after an hour. Switch it on together with `next_part`, `results_after_failure` and "
+        "`results_after_cancel`, which go on with the chains that it begins.",
     )
+    @in_location
     def pool_files(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return watch_pool_files(context, store())
 
@@ -265,6 +279,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         default_status=dg.DefaultSensorStatus.STOPPED,
         description="Tells a webhook or the log of failed runs and failed checks, the same one once a day.",
     )
+    @in_location
     def alerts_sensor(context: dg.SensorEvaluationContext) -> dg.SensorResult:
         return report_failures(context, alerts.process_config_and_initialize())
 
@@ -272,21 +287,22 @@ def sensors(cabs: CabsResource, alerts: AlertResource) -> list[Any]:
         @dg.run_status_sensor(
             run_status=status,
             name=named(name),
-            request_jobs=[job for job in JOBS if job.name in OF_CHAIN],
+            request_jobs=asked_for,
             minimum_interval_seconds=10,
             default_status=dg.DefaultSensorStatus.STOPPED,
             description=text,
         )
+        @in_location
         def sensor(context: dg.RunStatusSensorContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
             run = context.dagster_run
-            if CHAIN_TAG not in run.tags:
+            if tag(CHAIN_TAG) not in run.tags:
                 yield dg.SkipReason("not a part of a chain that a sensor or schedule began")
                 return
             planner = partitions.planner_in(context.instance, store())
-            goes_on = status == dg.DagsterRunStatus.SUCCESS or run.job_name == JOIN
+            goes_on = status == dg.DagsterRunStatus.SUCCESS or run.job_name == named(JOIN)
             done = run.job_name if goes_on else ""
             others = under_way(context.instance, chains=True)
-            yield from follow_up(planner, run.tags[POOL_TAG], done, run.tags[CHAIN_TAG], others)
+            yield from follow_up(planner, run.tags[tag(POOL_TAG)], done, run.tags[tag(CHAIN_TAG)], others)
 
         return sensor
 

@@ -16,12 +16,13 @@ from pydantic import Field
 from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.hashing import stable_hash
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
-from cabs_dagster.names import OWNERS, key, named
+from cabs_dagster.names import current, key
 from cabs_dagster.partitions import pools
 
 STAGE_TAG = "cabs/stage"
+#: the job that pays for calls
+COLLECT = "collect_pool"
 #: values of the tag on runs of the jobs that do what no other run does unless its config says so
-COLLECT = named("collect_pool")
 PAYS, DEPLOYS, EVALUATES, JOINS = "collect", "deploy", "evaluate", "join"
 
 #: feature: (lifecycle stage, why we use it)
@@ -64,7 +65,7 @@ def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any
         "key": key(path or stage),
         "group_name": group,
         "kinds": set(kinds),
-        "owners": OWNERS,
+        "owners": list(current().owners),
         "tags": {STAGE_TAG: stage},
     }
 
@@ -74,18 +75,18 @@ def stage(
     group: str,
     *kinds: str,
     after: Sequence[str] = (),
-    where: dg.PartitionsDefinition = pools,
+    where: dg.PartitionsDefinition | None = None,
 ) -> dict[str, Any]:
     """Keyword arguments of the asset of a pool stage: also its dependencies, code version, partitions.
 
     Args:
         after: assets that it depends on beside its inputs.
-        where: its partitions, of which each is a pool.
+        where: its partitions, of which each is a pool. None means all pools.
     """
-    same_pool = None if where is pools else dg.IdentityPartitionMapping()
+    same_pool = None if where is None else dg.IdentityPartitionMapping()
     read = ("pool_file", *POOL_STAGES[name].inputs, *after)
     deps = [dg.AssetDep(key(asset), partition_mapping=same_pool) for asset in read]
-    made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": where}
+    made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": where or pools()}
     return common(name, group, *kinds) | made
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
 from cabs_core.base.errors import CabsError, ProvenanceError
 from cabs_core.pipeline.artifacts import Chain
 from cabs_core.pipeline.retention import TRACE_FILE
-from cabs_dagster.names import path_of
+from cabs_dagster.names import Location, path_of
 from cabs_dagster.partitions import split_key
 from cabs_dagster.resources import CabsResource
 from dbt_like_sql.artifacts import Marts
@@ -28,9 +29,14 @@ class CabsTables(dg.ConfigurableIOManager):
 
     Every file is compared with its record before it is read. Of several partitions there is one DataFrame;
     its columns name the pool, and of replays the rho and the policy.
+
+    Attributes:
+        cabs: where the artifacts lie.
+        prefix: parts before the asset keys of the chain.
     """
 
     cabs: CabsResource
+    prefix: list[str] = Field([], description="Parts before the asset keys of the chain.")
 
     def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Refuse to write: the chain writes its artifacts itself.
@@ -49,6 +55,10 @@ class CabsTables(dg.ConfigurableIOManager):
         Raises:
             CabsError: the asset is no table. ProvenanceError: it is not made yet, or a file was altered.
         """
+        with Location(prefix=tuple(self.prefix), places=self.cabs.places).active():
+            return self._table(context)
+
+    def _table(self, context: dg.InputContext) -> pd.DataFrame:
         import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
 
         name = path_of(context.asset_key)

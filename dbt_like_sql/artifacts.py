@@ -25,8 +25,8 @@ from dbt_like_sql.runner import SqlModel, list_models, load_project, packaged_ta
 from dbt_like_sql.schema import SourceTable
 
 MARTS = "marts"
-REPLAY_FILES = "files/replays"
-STAGE_FILES = "files/stages"
+REPLAY_FILES = "versions/replay_files"
+STAGE_FILES = "versions/stage_files"
 
 
 def used_sources() -> list[SourceTable]:

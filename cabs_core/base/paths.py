@@ -1,8 +1,12 @@
-"""Where things live on disk, from environment variables, read when they are asked for."""
+"""Where things live on disk: as environment variables say when they are asked for, or as `at_places` says."""
 
 import os
 import re
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 
@@ -32,13 +36,54 @@ def project_root() -> Path:
     return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
 
 
+@dataclass(frozen=True)
+class Places:
+    """Places of one of several chains in a process. What is empty is as the environment says.
+
+    Attributes:
+        home: folder of artifacts and caches.
+        pools: folder of the pool files.
+        artifacts: folder or fsspec URL of the artifacts.
+    """
+
+    home: str = ""
+    pools: str = ""
+    artifacts: str = ""
+
+
+_AS_ENVIRONMENT = Places()
+_PLACES: ContextVar[Places] = ContextVar("places", default=_AS_ENVIRONMENT)
+
+
+@contextmanager
+def at_places(places: Places) -> Iterator[None]:
+    """Make these the places of the code within.
+
+    They hold for the calling thread. A thread that it starts has them only if it is run in a copy of the
+    caller's `contextvars` context.
+    """
+    before = _PLACES.get()
+    _PLACES.set(places)
+    try:
+        yield
+    finally:
+        _PLACES.set(before)
+
+
+def artifacts_url() -> str:
+    """Return the folder or fsspec URL of the artifacts: `CABS_ARTIFACTS`, default `$CABS_HOME/artifacts`."""
+    named = _PLACES.get().artifacts or os.environ.get("CABS_ARTIFACTS", "")
+    return named or str(cabs_home() / "artifacts")
+
+
 def cabs_home() -> Path:
-    """`CABS_HOME`: artifacts and caches. Default `.cabs` in the project.
+    """Return the folder of artifacts and caches: `CABS_HOME`, default `.cabs` in the project.
 
     Raises:
         StorageError: the path cannot be written as UTF-8, so no database could store it.
     """
-    home = Path(os.environ.get("CABS_HOME") or project_root() / ".cabs").expanduser().absolute()
+    named = _PLACES.get().home or os.environ.get("CABS_HOME")
+    home = Path(named or project_root() / ".cabs").expanduser().absolute()
     try:
         str(home).encode("utf-8")
     except UnicodeEncodeError:
@@ -62,8 +107,9 @@ def data_dir() -> Path | None:
 
 
 def pools_dir() -> Path:
-    """Folder of the user's own pool files: `CABS_POOLS_DIR`, default `$CABS_HOME/pools`."""
-    return Path(os.environ.get("CABS_POOLS_DIR") or cabs_home() / "pools").expanduser().absolute()
+    """Return the folder of the user's own pool files: `CABS_POOLS_DIR`, default `$CABS_HOME/pools`."""
+    named = _PLACES.get().pools or os.environ.get("CABS_POOLS_DIR")
+    return Path(named or cabs_home() / "pools").expanduser().absolute()
 
 
 def deployed_folder(pool: str) -> Path:

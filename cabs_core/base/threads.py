@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import cache
 from threading import Lock
 
@@ -59,13 +60,17 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run all jobs, at most so many at once; the first error of a job is raised."""
+    """Run all jobs, at most so many at once; the first error of a job is raised.
+
+    Each job has the context variables of the caller, such as the places of its home.
+    """
     if threads <= 1 or len(jobs) == 1:
         for job in jobs:
             job()
         return
+    contexts = [copy_context() for _ in jobs]  # a context is in use by one thread at a time
     with ThreadPoolExecutor(threads) as pool:
-        list(pool.map(lambda job: job(), jobs))
+        list(pool.map(lambda context, job: context.run(job), contexts, jobs))
 
 
 @cache

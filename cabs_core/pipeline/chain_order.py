@@ -37,6 +37,9 @@ ESTIMATES = "off_policy"
 DEPLOYED = "deployed_router"
 #: the asset that looks at the files of the SQL models' sources, before any model is made
 SOURCE_FILES = "source_files"
+#: assets that carry the data versions of what reports and the leaderboard are made from
+REPORT_INPUTS = "versions/report_inputs"
+LEADERBOARD_INPUTS = "versions/leaderboard_inputs"
 #: assets that are made with any SQL model: the first before, the second after
 MARTS_AROUND = (SOURCE_FILES, "database")
 
@@ -455,9 +458,9 @@ class Planner:
         models = dict(self.models) if pending else {}
         for pool in self.begun:
             parts = [self._recipe(pool), waits.get(pool, {}), models]
-            versions["pages/reports", pool] = stable_hash(parts, 32)
+            versions[REPORT_INPUTS, pool] = stable_hash(parts, 32)
         unmade = {pool: reasons for pool, reasons in waits.items() if reasons}
-        versions["pages/verdicts", ""] = stable_hash([self._recipe(None), unmade, models], 32)
+        versions[LEADERBOARD_INPUTS, ""] = stable_hash([self._recipe(None), unmade, models], 32)
         return versions
 
     def _recipe(self, pool: str | None) -> str:

@@ -80,10 +80,10 @@ def run_checks(
         key = dg.AssetCheckKey(names.key("replay_audit"), checks.REPRODUCIBLE)
         cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {names.key("replay_audit")})
     if (wanted.rhos or pool.logged) and store.children(("marts",)):
-        from cabs_assets.marts import MODELS
+        from cabs_assets.marts import models
 
         notify("SQL tests of the marts")
-        keys = {spec.key for key, model in MODELS.items() for spec in checks.sql_check_specs(key, model)}
+        keys = {spec.key for key, model in models().items() for spec in checks.sql_check_specs(key, model)}
         cases += _evaluate(instance, jobs.RESULTS, pool.name, keys)
     return cases
 
@@ -141,7 +141,7 @@ def _evaluate(
 ) -> list[Case]:
     """Launch a run of these checks (and of the assets that make them) and collect what they said."""
     part = job(name).get_subset(asset_selection=set(assets), asset_check_selection=keys)
-    tags = {POOL_TAG: partition.split("|")[0], STAGE_TAG: "checks", PROCESS_TAG: process_tag()}
+    tags = {names.tag(POOL_TAG): partition.split("|")[0], STAGE_TAG: "checks", PROCESS_TAG: process_tag()}
     result = part.execute_in_process(
         run_config=QUIET, instance=instance, partition_key=partition, raise_on_error=False, tags=tags
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import click
@@ -22,8 +23,8 @@ from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
 from cabs_dagster.metadata import FOUND
+from cabs_dagster.names import Location, current, named, step, tag
 from cabs_dagster.names import key as key_of
-from cabs_dagster.names import step
 from cabs_dagster.partitions import grid_key, observe, planner_in, register
 from cabs_dagster.sensors import POOL_TAG, under_way
 
@@ -38,10 +39,19 @@ class RunFailed(CabsError):
 
 
 def job(name: str) -> dg.JobDefinition:
-    """A job of the code location, for every process that executes a part of it."""
-    from cabs_dagster.definitions import defs
+    """Return a job of the current location, for every process that executes a part of it."""
+    return _definitions(current()).resolve_job_def(named(name))
 
-    return defs.resolve_job_def(name)
+
+@cache
+def _definitions(location: Location) -> dg.Definitions:
+    if location == Location():
+        from cabs_dagster.definitions import defs  # with what is in `defs/`
+
+        return defs
+    from cabs_dagster.build import build_defs
+
+    return build_defs()
 
 
 def run_until_interrupted(work: Callable[[Runner], None]) -> Runner:
@@ -172,7 +182,7 @@ class Runner:
         if unpaid:
             raise RunFailed(
                 f"{', '.join(unpaid)} of pool {name} are due, and calls cost money: the job "
-                f"{jobs.COLLECT} or `cabs collect {name}` pays for them"
+                f"{named(jobs.COLLECT)} or `cabs collect {name}` pays for them"
             )
         not_joined = ""
         while len(done) < len(KINDS):
@@ -256,7 +266,7 @@ class Runner:
         """
         assets = tuple(assets)
         self.launched.append((name, str(partition), assets))
-        tags = {POOL_TAG: str(partition).split("|")[0], PROCESS_TAG: process_tag()}
+        tags = {tag(POOL_TAG): str(partition).split("|")[0], PROCESS_TAG: process_tag()}
         result = self._executed(name, str(partition), [key_of(asset) for asset in assets], config, tags)
         if not result.success:
             texts = [f"  {text}\n" for text in run_texts(result.all_events)]

@@ -10,13 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cabs_assets.data
+import cabs_assets.marts
+import cabs_assets.replay
+import cabs_assets.router
 import dagster as dg
 import pyarrow.parquet as pq
 import pytest
-from cabs_assets.data import outcomes, pool_file, splits
-from cabs_assets.marts import MODELS, marts
-from cabs_assets.replay import replay, replay_audit
-from cabs_assets.router import deployed_router, router
 from tests_support import at_home, chain_of
 
 from cabs_core.base.paths import deployed_folder
@@ -34,6 +34,15 @@ from dbt_like_sql.artifacts import Marts
 from dbt_like_sql.runner import get_model
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+outcomes = cabs_assets.data.outcomes.define()
+pool_file = cabs_assets.data.pool_file.define()
+splits = cabs_assets.data.splits.define()
+marts = cabs_assets.marts.marts.define()
+MODELS = cabs_assets.marts.models()
+replay = cabs_assets.replay.replay.define()
+replay_audit = cabs_assets.replay.replay_audit.define()
+router = cabs_assets.router.router.define()
+deployed_router = cabs_assets.router.deployed_router.define()
 
 
 @pytest.fixture(scope="module")
@@ -50,7 +59,7 @@ def world(staged: Path, tmp_path_factory: pytest.TempPathFactory):
 
 @dg.asset(
     deps=["deployed_router"],
-    partitions_def=partitions.pools,
+    partitions_def=partitions.pools(),
     automation_condition=dg.AutomationCondition.eager(),
 )
 def announced() -> None:

@@ -52,10 +52,11 @@ def project(folder: Path, component: str = "pools: pools\n  home: ../../../../ho
     return folder
 
 
-def call(*words: object, cwd: Path, path: Path) -> str:
+def call(*words: object, cwd: Path, path: Path, **variables: str) -> str:
     settings = {k: v for k, v in os.environ.items() if not k.startswith("CABS_")}
     settings["PYTHONPATH"] = os.pathsep.join([str(path), os.environ.get("PYTHONPATH", str(ROOT))])
     settings["DAGSTER_HOME"] = str(cwd)
+    settings |= variables
     done = subprocess.run(
         [str(w) for w in words], cwd=cwd, env=settings, capture_output=True, text=True, timeout=400
     )
@@ -74,9 +75,12 @@ found = defs()
 
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
-from cabs_dagster.names import key
+from cabs_dagster.names import Location, key
 
-with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+name = sys.argv[2] if len(sys.argv) > 2 else ""
+places = found.resources[f"{name}_cabs" if name else "cabs"].places
+location = Location(name, tuple(filter(None, [name])), places=places)
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance, location.active():
     partitions.register(instance, ArtifactStore())
     job = dg.define_asset_job("two", dg.AssetSelection.assets(key("outcomes"), key("splits")))
     job = dg.Definitions.merge(found, dg.Definitions(jobs=[job])).resolve_job_def("two")
@@ -84,12 +88,13 @@ with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
     made = sorted(e.asset_key.to_user_string() for e in done.get_asset_materialization_events())
     names = ("pools", "rhos", "first_pools", "second_pools")
     sets = {name: list(instance.get_dynamic_partitions(name)) for name in names}
+    report = key("report").to_user_string()
 specs = {spec.key.to_user_string(): spec for spec in found.resolve_all_asset_specs()}
 acting = [*found.jobs, *found.schedules, *found.sensors]
 location = {
     "assets": {name: [dep.asset_key.to_user_string() for dep in spec.deps] for name, spec in specs.items()},
     "names": [one.name for one in acting],
-    "owners": list(specs[key("report").to_user_string()].owners),
+    "owners": list(specs[report].owners),
     "zones": sorted({schedule.execution_timezone for schedule in found.schedules}),
     "made": made,
     "sets": sets,
@@ -98,9 +103,9 @@ print(json.dumps(location))
 """
 
 
-def location_of(folder: Path, instance: Path) -> dict:
-    """What `RUN` prints of a team's project."""
-    printed = call(sys.executable, "-c", RUN, instance, cwd=folder, path=folder / "src")
+def location_of(folder: Path, instance: Path, *name: str) -> dict:
+    """What `RUN` prints of a team's project; name: of the component, if it has one."""
+    printed = call(sys.executable, "-c", RUN, instance, *name, cwd=folder, path=folder / "src")
     return json.loads(printed[printed.index('{"assets"') :].splitlines()[0])
 
 
@@ -149,7 +154,7 @@ def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_n
         more += f"  timezone: Europe/Berlin\n  owners: [team:{name}]"
         folder = project(tmp_path / name, more)
         (folder / "src" / "team" / "defs" / "mine.py").write_text(OWN.replace("NAME", name))
-        location = location_of(folder, tmp_path / "instance")
+        location = location_of(folder, tmp_path / "instance", name)
         assets = {"report", "answers", "outcomes", f"{name}/report", f"{name}/marts/mart_aiq"}
         assert assets <= location["assets"].keys()
         acting = {f"{name}_{job}" for job in ("prepare_pool", "weekly_rerun", "alerts", "pool_chain")}
@@ -158,6 +163,58 @@ def test_two_of_them_share_an_instance_beside_assets_and_resources_of_the_same_n
         assert (location["owners"], location["zones"]) == ([f"team:{name}"], ["Europe/Berlin"])
     sets = {"pools": [], "rhos": [], "first_pools": ["tiny"], "second_pools": ["tiny"]}
     assert location["sets"] == sets
+
+
+#: prints as JSON what the sensors of two components register, and what a run of each made
+BOTH = """
+import json, sys
+
+import dagster as dg
+from team.definitions import defs
+
+found = defs()
+said = {}
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+    for name in ("first", "second"):
+        sensor = found.get_sensor_def(f"{name}_partitions_of_pools")
+        sensor.evaluate_tick(dg.build_sensor_context(instance=instance, definitions=found))
+        said[name] = list(instance.get_dynamic_partitions(f"{name}_pools"))
+    for name in ("first", "second"):
+        job = found.resolve_job_def(f"{name}_prepare_pool")
+        keys = [dg.AssetKey([name, asset]) for asset in ("outcomes", "splits")]
+        done = job.execute_in_process(instance=instance, partition_key="tiny", asset_selection=keys)
+        (event,) = done.asset_materializations_for_node(f"{name}__splits")
+        said[f"{name} splits"] = event.metadata["dagster/row_count"].value
+print("BOTH " + json.dumps(said))
+"""
+
+
+def test_two_of_them_work_in_one_code_location_with_pools_and_homes_of_their_own(tmp_path: Path) -> None:
+    folder = project(tmp_path / "team", "pools: pools\n  home: ../../../../first\n  name: first")
+    second = folder / "src" / "team" / "defs" / "second"
+    (second / "pools").mkdir(parents=True)
+    (second / "pools" / "tiny.yaml").write_text(TINY.replace("queries: 240", "queries: 300"))
+    (second / "pools" / "other.yaml").write_text(TINY.replace("name: tiny", "name: other"))
+    (second / "defs.yaml").write_text(
+        "type: cabs_dagster.components.CabsPools\nattributes:\n"
+        "  pools: pools\n  home: '{{ env.SECOND_HOME }}'\n  name: second\n  owners: [team:second]\n"
+    )
+    (tmp_path / "instance").mkdir()
+    printed = call(
+        *(sys.executable, "-c", BOTH, tmp_path / "instance"),
+        cwd=folder,
+        path=folder / "src",
+        SECOND_HOME=str(folder / "second"),
+    )
+    said = json.loads(printed[printed.index("BOTH ") + 5 :].splitlines()[0])
+    assert said == {
+        "first": ["tiny"],
+        "second": ["other", "tiny"],
+        "first splits": 240,
+        "second splits": 300,
+    }
+    for name in ("first", "second"):
+        assert (folder / name / "artifacts" / "splits" / "tiny" / "splits.parquet").is_file()
 
 
 #: an asset of a team beside that of docs/operations.md
@@ -191,9 +248,11 @@ found = defs()
 
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
+from cabs_dagster.names import Location
 
 said = {}
-with dg.DagsterInstance.local_temp(sys.argv[1]) as instance:
+location = Location("routing", ("routing",), places=found.resources["routing_cabs"].places)
+with dg.DagsterInstance.local_temp(sys.argv[1]) as instance, location.active():
     partitions.register(instance, ArtifactStore())
     for name, partition in (("best", None), ("seen", "tiny")):
         job = dg.define_asset_job(f"{name}_job", dg.AssetSelection.assets(name))

@@ -23,9 +23,9 @@ from cabs_core.pipeline.chain_order import Planner
 from cabs_core.pipeline.pages import OLDER_DATA, page_parts
 from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
-from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS
+from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS, jobs
 from cabs_dagster.resources import AlertResource, CabsResource
-from cabs_dagster.schedules import nightly_audit, weekly_rerun
+from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import follow_up, report_failures, sensors, watch_pool_files
 
 LOGGED: list[str] = []
@@ -206,7 +206,7 @@ def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
 def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: Path, instance) -> None:
     def watch() -> tuple[list[str], list[str]]:
         """As the daemon does, which refuses some of what a sensor may ask for."""
-        sensor = sensors(CabsResource(), AlertResource())[0]
+        sensor = sensors(CabsResource(), AlertResource(), jobs())[0]
         sensor.evaluate_tick(dg.build_sensor_context(instance=instance))
         return list(instance.get_dynamic_partitions("pools")), list(instance.get_dynamic_partitions("rhos"))
 
@@ -230,6 +230,7 @@ def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: 
 
 
 def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: Path, instance) -> None:
+    weekly_rerun, nightly_audit, _ = schedules()
     at = datetime(2030, 1, 6, 3, tzinfo=UTC)
     context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
     assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed

@@ -47,7 +47,7 @@ def shown_stale(instance: dg.DagsterInstance, workspace) -> set[str]:
     tick = keep_partitions(dg.build_sensor_context(instance=instance), ArtifactStore())
     for event in tick.asset_events:
         instance.report_runless_asset_event(event)
-    assert len(partitions.pool_by_rho.get_partition_keys(dynamic_partitions_store=instance)) >= 450
+    assert len(partitions.pool_by_rho().get_partition_keys(dynamic_partitions_store=instance)) >= 450
     data = execute_dagster_graphql(workspace.create_request_context(), QUERY, {"pool": "mine"}).data
     nodes = {"/".join(n["assetKey"]["path"]): n for n in data["assetNodes"] if not n["isPartitioned"]}
     nodes["report"] = data["assetNodeOrError"]

@@ -14,7 +14,7 @@ from cabs_assets.marts import VERSIONS, origins_of
 
 from cabs_core.base.errors import CabsError
 from cabs_core.pipeline.artifacts import POOL_STAGES
-from cabs_dagster.build import build_defs
+from cabs_dagster.build import build_defs, source_host
 from cabs_dagster.executors import passed
 from cabs_dagster.instance import template
 from cabs_dagster.specs import FRESHNESS
@@ -22,7 +22,7 @@ from dbt_like_sql.runner import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
 #: What nobody materialises: files that others write.
-EXTERNAL = ("pool_file", "files/", "pages/")
+EXTERNAL = ("pool_file", "versions/")
 
 
 def check_specs(defs: dg.Definitions) -> dict[str, list[dg.AssetCheckSpec]]:
@@ -95,22 +95,23 @@ def test_columns_of_source_tables_lead_to_outcomes(specs) -> None:
 def test_at_most_four_nodes_only_carry_a_data_version(specs) -> None:
     """They stand in a group of their own, and no mart reads them all."""
     nodes = {key for key, spec in specs.items() if spec.group_name == VERSIONS}
-    assert nodes == {"files/replays", "files/stages", "pages/reports", "pages/verdicts"}
+    names = ("replay_files", "stage_files", "report_inputs", "leaderboard_inputs")
+    assert nodes == {f"versions/{name}" for name in names}
     read = {dep.asset_key.to_user_string() for dep in specs["marts/mart_aiq"].deps} & nodes
-    assert read == {"files/replays"}
+    assert read == {"versions/replay_files"}
 
 
-def test_links_to_a_code_host_when_one_is_named(monkeypatch) -> None:
-    monkeypatch.setenv("CABS_SOURCE_URL", "https://github.com/someone/cabs-routing/")
-    monkeypatch.setenv("CABS_SOURCE_BRANCH", "v1")
-    specs = {s.key.to_user_string(): s for s in build_defs().resolve_all_asset_specs()}
+def test_links_to_a_code_host_when_one_is_named() -> None:
+    source = source_host("https://github.com/someone/cabs-routing/", "v1")
+    linked = build_defs(source=source).resolve_all_asset_specs()
+    specs = {s.key.to_user_string(): s for s in linked}
     (reference,) = specs["oracles"].metadata["dagster/code_references"].code_references
     assert reference.url.startswith("https://github.com/someone/cabs-routing/tree/v1/assets/oracles.py#L")
     reference, _ = specs["marts/mart_aiq"].metadata["dagster/code_references"].code_references
     assert "/tree/v1/dbt_like_sql/marts/mart_aiq.sql" in reference.url
-    monkeypatch.setenv("CABS_SOURCE_URL", "https://code.example.org/cabs")
-    with pytest.raises(CabsError, match="CABS_SOURCE_PLATFORM"):
-        build_defs()
+    with pytest.raises(CabsError, match="source platform"):
+        source_host("https://code.example.org/cabs")
+    assert source_host("") is None
 
 
 def test_the_chain_is_connected_from_pool_file_to_report(specs) -> None:

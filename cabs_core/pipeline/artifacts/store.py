@@ -16,7 +16,7 @@ from cabs_core.base.atomic import atomic_directory, write_bytes
 from cabs_core.base.bucket import Bucket
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.hashing import hash_folder
-from cabs_core.base.paths import cabs_home, is_remote
+from cabs_core.base.paths import artifacts_url, cabs_home, is_remote
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
 
 Parts = tuple[str, ...]
@@ -34,7 +34,7 @@ class ArtifactStore:
     """
 
     def __init__(self, url: str = ""):
-        url = url or os.environ.get("CABS_ARTIFACTS", "") or str(cabs_home() / "artifacts")
+        url = url or artifacts_url()
         self.remote = is_remote(url)
         if self.remote:
             self.bucket = Bucket(url, "CABS_ARTIFACTS")

@@ -2,6 +2,7 @@
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextvars import copy_context
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -31,7 +32,7 @@ def vega_bundle() -> str:
 @cache
 def start_bundling() -> Future[str]:
     """Begin to make `vega_bundle` in a thread; it takes seconds, in which other threads go on."""
-    return ThreadPoolExecutor(1).submit(_bundle)
+    return ThreadPoolExecutor(1).submit(copy_context().run, _bundle)
 
 
 def _bundle() -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import cabs_assets.data
 import dagster as dg
 import pytest
-from cabs_assets.data import answers, scores
 from click.testing import CliRunner
 from collect_support import Running, write_pool
 
@@ -15,7 +15,7 @@ from cabs_core.pipeline.commands.collect_cli import collect
 from cabs_dagster.build import build_defs
 from cabs_dagster.checks import OF_POOLS
 from cabs_dagster.cli.gate import run_checks
-from cabs_dagster.jobs import JOBS
+from cabs_dagster.jobs import jobs
 from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import COLLECT
 
@@ -23,9 +23,10 @@ from cabs_dagster.specs import COLLECT
 @pytest.fixture
 def job(cabs_home: Path, provider: Running) -> dg.JobDefinition:
     write_pool(cabs_home / "pools", provider.port, n=6)
-    collect = next(job for job in JOBS if job.name == COLLECT)
+    collect = next(job for job in jobs() if job.name == COLLECT)
     plain = dg.define_asset_job("plain", dg.AssetSelection.assets("answers", "scores"))
-    defs = dg.Definitions([answers, scores], jobs=[collect, plain], resources={"cabs": CabsResource()})
+    assets = [cabs_assets.data.answers.define(), cabs_assets.data.scores.define()]
+    defs = dg.Definitions(assets, jobs=[collect, plain], resources={"cabs": CabsResource()})
     return lambda name: defs.resolve_job_def(name)
 
 
