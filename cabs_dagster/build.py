@@ -146,10 +146,11 @@ def build_defs(
         "jobs": all_jobs,
         "resources": resources(webhook_url),
         "schedules": schedules(),
-        "executor": executor(),
         "loggers": {"console": dg.colored_console_logger, "progress": progress_logger},
     }
     parts |= overrides
+    if "executor" not in overrides:
+        parts["executor"] = executor()
     if "sensors" not in overrides:
         held = parts["resources"]
         parts["sensors"] = sensors(held[named(CABS)], held[named(ALERTS)], all_jobs)
