@@ -15,7 +15,7 @@ from cabs_core.base.errors import ProvenanceError, SqlModelError
 from cabs_core.base.hashing import hash_folder
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe
-from dbt_like_sql.artifacts import Marts, used_sources
+from dbt_like_sql.artifacts import Marts, files_asset, used_sources
 from dbt_like_sql.functions import register
 from dbt_like_sql.runner import ROOT, get_model, list_models, rebuild_database, run_model, run_tests
 
@@ -363,7 +363,8 @@ def test_what_another_run_makes_in_the_meantime_is_not_called_damaged(cabs_home)
     marts.recipe(others[0], {})  # reads the records
     make(b"two")
     found = marts.recipe(readers[0], {})
-    assert found.inputs[source.relation] == Marts(store).recipe(readers[0], {}).inputs[source.relation]
+    files = files_asset(source)
+    assert found.inputs[files] == Marts(store).recipe(readers[0], {}).inputs[files]
 
     (store.folder(parts) / name).write_bytes(b"altered")
     with pytest.raises(ProvenanceError, match="record"):
