@@ -44,7 +44,7 @@ def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     home = tmp_path_factory.mktemp("dev") / "home"
     write_pool(home, FEW)
     cabs(home, "run", "--pool", "mine")
-    cabs(home, "deploy", "mine")
+    cabs(home, "deploy", "mine", "--anyway")
     server = Dev(home)
     try:
         wait_for("dagster dev", server.ready, 180)
