@@ -14,13 +14,11 @@ from cabs_core.evaluation.answer.ladder import LOG
 from cabs_core.evaluation.answer.more_data import more_data
 from cabs_core.evaluation.answer.neighbours import NEAR
 from cabs_core.report.names import label
-from cabs_core.report.pool_answer import LEAST_LABELLED, TASK, Judged, PoolAnswer
+from cabs_core.report.pool_answer import LEAST_LABELLED, TASK, Judged, PoolAnswer, today_in_words
 from cabs_core.report.rule_text import listed_names, rule_text
 from cabs_core.report.scale import Scale
 from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, table_of, words
 
-#: what is used today if it is the choices that a log holds, in words
-LOG_IN_WORDS = "the log's choices"
 #: codes of notes of the answer that the headline, the question or the table have in other words
 _SAID_ELSEWHERE = ("nothing_to_recommend", "assumed_today")
 #: header of the difference in quality to today's model
@@ -90,8 +88,7 @@ class AnswerPage:
     @property
     def _today(self) -> str:
         """What is used today, in words."""
-        today = self.found.answer.today
-        return LOG_IN_WORDS if today == LOG else today
+        return today_in_words(self.found.answer)
 
     @property
     def shown(self) -> Rung | None:
@@ -411,7 +408,7 @@ class AnswerPage:
 def recommendation(found: PoolAnswer) -> str:
     """Say in one line what is recommended."""
     answer = found.answer
-    today = LOG_IN_WORDS if answer.today == LOG else answer.today
+    today = today_in_words(answer)
     rung = None if answer.recommended is None else answer.rung(answer.recommended)
     if rung is None:
         return f"Cannot tell: no option is sure to be as good as {today}"

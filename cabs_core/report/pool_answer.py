@@ -40,6 +40,7 @@ from cabs_core.evaluation.answer import (
     play_shares,
     unlike_prompts,
 )
+from cabs_core.evaluation.answer.ladder import LOG
 from cabs_core.evaluation.ope.data import read_outcomes
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.rule_text import CLUSTER_NAME
@@ -332,11 +333,18 @@ def _with_newest(found: PoolAnswer) -> PoolAnswer:
     if times is None or not others:
         return found
     rung = next((rung for rung in others if rung.rung == found.answer.recommended), others[0])
+    if not rung.prompts:  # a log that cannot tell of the option says so once
+        return found
     played = Decisions(str(rung.use), found.decisions(rung.rung))
     newest = newest_fifth(found.scored, times, rung.rung, played, found.options)
-    note = Note("newest", _newest_text(newest, rung.rung, found.answer.today))
+    note = Note("newest", _newest_text(newest, rung.rung, today_in_words(found.answer)))
     noted = replace(found.answer, notes=(*found.answer.notes, note))
     return replace(found, answer=noted, newest=newest)
+
+
+def today_in_words(answer: Answer) -> str:
+    """What is used today, for a sentence: a model, or the choices that a log holds."""
+    return "the log's choices" if answer.today == LOG else answer.today
 
 
 def _newest_text(newest: Newest | None, rung: str, today: str) -> str:

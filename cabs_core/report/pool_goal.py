@@ -16,6 +16,7 @@ from cabs_core.evaluation.answer import (
     choose_router_for_goal,
     goal_answer,
 )
+from cabs_core.evaluation.answer.ladder import LOG
 from cabs_core.report.names import label
 from cabs_core.report.pool_answer import (
     GoalAnswer,
@@ -24,6 +25,7 @@ from cabs_core.report.pool_answer import (
     PoolAnswer,
     cross_fitted_router,
     router_candidates,
+    today_in_words,
 )
 from cabs_core.report.rule_text import rule_text
 
@@ -110,7 +112,9 @@ def _option(tested: GoalFound) -> str:
         policy, rho = tested.use
         worth = f", a right answer valued at {money(1.0 / rho)}" if rho > 0 else ""
         return f"the router {label(policy)}{worth}"
-    return f"{tested.use}, which answers today" if tested.rung == "keep" else str(tested.use)
+    if tested.rung == "keep":
+        return f"{tested.use}, which answers today" if tested.use != LOG else "what the log does today"
+    return str(tested.use)
 
 
 def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
@@ -125,11 +129,11 @@ def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
         return f"{in_time} ({percentage(target)} asked for)"
     if condition.name == "value":
         compared = "less" if value < 0 else "more"
-        today = found.answer.today
+        today = today_in_words(found.answer)
         return f"worth {money(1000.0 * abs(value))} per 1,000 requests {compared} than {today}"
     if condition.name == "tolerance":
         compared = "lower" if value < 0 else "higher"
-        today = found.answer.today
+        today = today_in_words(found.answer)
         return f"a score {abs(value):.3f} {compared} than {today}'s ({-target:g} lower is tolerated)"
     if goal.of is None:
         return f"a mean score of {value:.3f} ({target:g} asked for)"

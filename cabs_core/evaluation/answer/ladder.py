@@ -493,7 +493,8 @@ def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> 
                 f"No model is in use. All options are compared with {found.today}, the best of all.",
             )
         )
-    dear = [option.rung for option in options if option.money.dearest > MOST_OF_THE_MONEY]
+    judged = [option for option in options if (option.pair.weight > 0).any()]
+    dear = [option.rung for option in judged if option.money.dearest > MOST_OF_THE_MONEY]
     if dear:
         text = (
             f"The {DEAREST} dearest prompts hold more than {percentage(MOST_OF_THE_MONEY)} of the money, "

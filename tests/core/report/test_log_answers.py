@@ -13,6 +13,7 @@ from cabs_core.data.outcomes.splits import make_folds
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.data.pool_files.sections import Split
 from cabs_core.evaluation.answer import Word
+from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.ask_again import ASK_AGAIN, prompts_to_ask, write_prompts
 from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
 from cabs_core.report.pool_goal import goal_of_pool
@@ -130,6 +131,10 @@ def test_a_log_without_propensities_cannot_tell_and_lists_prompts_of_every_task_
     words = {rung.rung: rung.word for rung in unknown.answer.rungs}
     assert words == {name: Word.KEEP if name == "keep" else Word.UNKNOWN for name in words}
     assert set(words) == set(SEEN)
+    codes = {note.code for note in unknown.answer.notes}
+    assert "refused" in codes and not codes & {"dear_calls", "newest", "gaps"}
+    page = AnswerPage(unknown, "calls")
+    assert page.ladder is not None and page.headline == "Keep the log's choices"
     chosen = prompts_to_ask(unknown)
     assert chosen is not None
     assert chosen.by_task == {"mail": 300, "sql": 300}  # the whole log is fewer than are needed
