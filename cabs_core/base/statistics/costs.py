@@ -1,18 +1,16 @@
 """Mean costs, USD, which have no largest value: how far dear calls that were not drawn may move one.
 
 error = cost_error(error, costs, clusters, dearest=calls.max(), calls=len(calls), mean=mean)
-ends = cost_ratio_interval(paid, full, clusters)    # of mean paid / mean full; None if it has no end
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
-from cabs_core.base.statistics.uncertainty import LEVEL, UNKNOWN, Error, missed_share, ratio_error
+from cabs_core.base.statistics.uncertainty import LEVEL, UNKNOWN, Error, missed_share
 
 #: (share of the largest values, their mean excess over the rest where values are standard normal)
 _TAILS = ((0.5, 0.7979), (0.25, 0.5966), (0.1, 0.4734))
@@ -28,8 +26,6 @@ _LEAST_CALLS = math.ceil(math.log(LEVEL) / math.log1p(-1.0 / _DEAREST))
 _INDEX_BOUND = 1.64
 #: fewer clusters that cost anything show no tail
 _LEAST = 10
-#: a share of cost whose upper end is beyond so many times the model's is no figure
-_BEYOND = 50.0
 
 
 def cost_error(
@@ -119,54 +115,3 @@ def tail_factor(
     if len(logs) < _LEAST:
         return 1.0 if carriers >= 2 / 3 * len(sums) or not len(logs) else math.inf
     return max(1.0, math.sqrt(math.exp(_spread(logs, bound) ** 2) * carriers / len(logs)))
-
-
-def cost_ratio_interval(
-    paid: ArrayLike,
-    full: ArrayLike,
-    weights: ArrayLike | None = None,
-    clusters: ArrayLike | None = None,
-    *,
-    trials: tuple[ArrayLike, ArrayLike] | None = None,
-    tail: float = LEVEL / 2,
-) -> tuple[float, float] | None:
-    """Interval of the ratio of two mean costs, each end of error `tail`; None where it has no upper end.
-
-    Fieller's (1954, J. Royal Statistical Society B 16(2)): all ratios r for which the mean of paid - r full
-    may be 0, skewness, one more call as far out as the farthest, and `tail_factor` counted. It holds whether
-    or not the dear calls were drawn, so nothing is refused for looking tame or heavy: it grows, up to no end.
-
-    Args:
-        paid, full: `[n]` USD; weights: `[n]` how often each was played; None: alike.
-        trials: mean paid and mean full of each trial, `[trials]`; None: without orders.
-    """
-    weights = np.ones(len(np.asarray(paid))) if weights is None else np.asarray(weights, dtype=np.float64)
-    own, other, plays = (
-        cluster_sums(x, clusters) for x in (np.asarray(paid) * weights, np.asarray(full) * weights, weights)
-    )
-    by_trial = None if trials is None else tuple(np.asarray(x, dtype=np.float64) for x in trials)
-    ratio, mean = float(own.sum() / other.sum()), float(other.sum() / plays.sum())
-    factor = tail_factor(own + other, bound=0.0)
-
-    def outside(r: float) -> bool:
-        orders = None if by_trial is None else by_trial[0] - r * by_trial[1]
-        error = ratio_error(own - r * other, plays, trials=orders, unit=0.0).widened(factor)
-        return abs(r - ratio) * mean >= error.reach("high" if r > ratio else "low", tail)
-
-    if not math.isfinite(factor) or math.isnan(ratio_error(own, plays).se):
-        return None
-    low = 0.0 if not outside(0.0) else _edge(outside, 0.0, ratio)
-    high, step = ratio, 0.1 * ratio + 0.01
-    while not outside(high := high + step):
-        if high > _BEYOND * max(ratio, 1.0):
-            return None
-        step *= 2.0
-    return low, _edge(outside, high, ratio)
-
-
-def _edge(outside: Callable[[float], bool], far: float, near: float) -> float:
-    """The end of an interval between a point outside and one inside, to a thousandth, on the outside."""
-    for _ in range(10):
-        middle = 0.5 * (far + near)
-        far, near = (middle, near) if outside(middle) else (far, middle)
-    return far

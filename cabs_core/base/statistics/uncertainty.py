@@ -71,12 +71,6 @@ class Error:
         fewer = min(self.clusters, independent.clusters)
         return _with_variance(replace(self, **lumps, clusters=fewer), independent.se, independent.df)
 
-    def after(self, times: float) -> Error:
-        """What it is expected to be with so many times as many clusters."""
-        lumps: dict[str, Any] = {name: getattr(self, name) / times for name in _LUMPS}
-        df, clusters = self.df * times, self.clusters * times
-        return replace(self, se=self.se / math.sqrt(times), df=df, clusters=clusters, **lumps)
-
     def either_way(self) -> Error:
         """What was seen far out on one side may come on the other as well, as where chance set the sign."""
         lump, farthest = max(self.lump_low, self.lump_high), max(self.farthest_low, self.farthest_high)
@@ -110,10 +104,6 @@ class Error:
         if unit == 0:
             return usual + (farthest if lump > 0 else 0.0)
         return max(usual, unit * missed_share(self.clusters, min(2 * tail, 1.0)))
-
-    def unseen(self, level: float = LEVEL) -> float:
-        """How far values of one `unit` in the share of traffic that was not seen may move the mean."""
-        return max(self._range("low"), self._range("high")) * missed_share(self.clusters, level)
 
     def _range(self, side: Literal["low", "high"]) -> float:
         return self.unit_low if side == "low" and self.unit_low is not None else self.unit
@@ -300,25 +290,6 @@ def real_weights(observed: ArrayLike) -> np.ndarray:
     weight = np.divide(1.0, p, out=np.zeros_like(p), where=p > 0)
     normalised: np.ndarray = weight / np.maximum(weight.mean(axis=0), 1.0 / len(p))
     return normalised
-
-
-def times_needed(value: float, error: Error, tail: float = LEVEL, chance: float = 0.85) -> float | None:
-    """How many times as many clusters it takes until a bound of error `tail` leaves 0 out, above or below.
-
-    With this chance: the truth is taken to lie about `value` as its error says,
-    and what comes to be found about that. None: not known, or more than a million times.
-    """
-    if math.isnan(error.se):
-        return None
-    spread = max(error.se, error.unseen() / 2)
-    for times in np.geomspace(1.0, 1e6, 280):
-        more = error.after(float(times))
-        deviation = spread * math.sqrt(1 + 1 / times)
-        sure = special.ndtr((value - more.reach("low", tail)) / deviation)
-        sure += special.ndtr((-value - more.reach("high", tail)) / deviation)
-        if sure >= chance:
-            return float(times)
-    return None
 
 
 def share_interval(share: float, error: Error, tail: float = LEVEL / 2) -> tuple[float, float]:
