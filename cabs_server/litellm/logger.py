@@ -356,7 +356,7 @@ class CabsLogger(CustomLogger):
             await asyncio.sleep(0.1)
         raise RouterError(
             f"a mocked call through model group {group!r} left no event ({self.errors - before} errors): the "
-            "version of LiteLLM may call its callbacks otherwise; 1.106.0 to 1.106.2 are known to work"
+            "version of LiteLLM may call its callbacks otherwise; 1.106.2 and 1.108.7 are known to work"
         )
 
     def add_feedback_endpoint(self) -> None:
