@@ -1,6 +1,6 @@
 """What do the regret theorems of the paper predict, where their assumptions hold and where they do not?
 
-    python -m benchmarks.theory --seeds 10      # the figures of docs/paper.md, two minutes
+    python -m benchmarks.theory --seeds 10      # the figures of docs/paper.md, four minutes of processor time
     python -m benchmarks.theory --quick         # small sizes, to see that it runs
 
 Everything is played on the bandit of `benchmarks.theory_bandit`:
