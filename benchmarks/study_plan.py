@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cabs_core.algorithms.policies.hier_mix import CORRECTIONS
+from cabs_core.algorithms.policies.hier_mix.policy import CORRECTIONS
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.catalog.policies import asset_name
 

@@ -32,8 +32,8 @@ from scipy import stats
 from benchmarks.script import Script, head, row, write_figures
 from benchmarks.study_plan import FIELD_SETUP
 from benchmarks.study_problems import problem as study_problem
-from cabs_core.algorithms.policies.hier_loop import Data, Parts, decide, learn
-from cabs_core.algorithms.policies.hier_mix import HierMix
+from cabs_core.algorithms.policies.hier_mix.policy import HierMix
+from cabs_core.algorithms.policies.hier_mix.rounds import Data, Parts, decide, learn
 from cabs_core.algorithms.policies.play import Lane, LoopPolicy, round_loop
 from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem

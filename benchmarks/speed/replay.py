@@ -19,8 +19,7 @@ import numpy as np
 from benchmarks.script import Script, write_figures
 from benchmarks.speed.peers import PEERS, Round, numpy_peer
 from cabs_core.algorithms.graph.affinity import edge_probabilities
-from cabs_core.algorithms.policies.linear.policy import LinearPolicy
-from cabs_core.algorithms.policies.play import Lane, LoopPolicy, Stream
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, LoopPolicy, Stream
 from cabs_core.algorithms.policies.registry import build_policy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.algorithms.solver.reference import CvxpyParametric
@@ -86,10 +85,16 @@ class Ours:
     def lane_bytes(self) -> int:
         """Memory that a lane adds to the shared arrays: models, scratch and traces."""
         policy = self.policy.algorithm
-        assert isinstance(policy, LinearPolicy)
-        arrays = [*policy.model, *policy.scratch, *policy._memory]
+        assert isinstance(policy, CompiledPolicy)
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
-        return int(sum(a.nbytes for a in (*arrays, *traces)))
+        return _array_bytes(policy.parts()) + sum(a.nbytes for a in traces)
+
+
+def _array_bytes(parts: Any) -> int:
+    """Return the size of all arrays in nested tuples."""
+    if isinstance(parts, np.ndarray):
+        return parts.nbytes
+    return sum(_array_bytes(part) for part in parts) if isinstance(parts, tuple) else 0
 
 
 class Peer:

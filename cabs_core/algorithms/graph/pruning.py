@@ -23,7 +23,14 @@ def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
 def keep_large_deltas(
     deltas: np.ndarray, played: int, kappa: float, keep: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """keep [K] becomes 1.0 where the rule keeps an arm (always the played one), else 0.0. scratch [K]."""
+    """Fill keep [K] with 1.0 for the arms that the rule keeps and 0.0 for the others.
+
+    The played arm is always kept.
+
+    Args:
+        deltas: [K], predicted differences from the played arm. kappa: factor of the interquartile range.
+        scratch: [K], overwritten.
+    """
     K = deltas.size
     count = 0
     for j in range(K):

@@ -12,12 +12,13 @@ import numpy as np
 
 #: scored prompts at which half of an arm's offset is believed, and the least variance of a score in the
 #: likelihood of the arms like it
-HALF, LEAST_VARIANCE = 4.0, 0.05
+HALF = 4.0
+LEAST_VARIANCE = 0.05
 
 
 @dataclass(frozen=True)
 class Likeness:
-    """How a new arm is predicted from B trained ones.
+    """Mixture of B trained arms by which a new arm is predicted.
 
     Attributes:
         weights: `[B]` >= 0, sum 1. offset: added to the score. cost: factor of the mixture's cost, >= 0.
@@ -29,8 +30,10 @@ class Likeness:
 
     @classmethod
     def of_scores(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
-        """By m scored prompts: each trained arm counts by the likelihood of the scores under its
-        predictions, shifted by their mean error as far as m prompts are believed.
+        """Return the likeness of an arm of which m prompts are scored.
+
+        Each trained arm counts by the likelihood of the scores under its predictions. The predictions are
+        first shifted by their mean error, as far as m prompts are believed.
 
         Args:
             predicted: `[m, B]` scores of the trained arms. scores: `[m]` in [0, 1].
@@ -60,11 +63,11 @@ class ArmMap:
 
     @classmethod
     def trained(cls, arms: int) -> Self:
-        """All trained arms, and no other."""
+        """Return the map in which the trained arms are the arms of today."""
         return cls(np.eye(arms), np.zeros(arms), np.ones(arms), np.arange(arms))
 
     def added(self, like: Likeness) -> Self:
-        """With one arm more, the last."""
+        """Return the map with one arm more at the end."""
         return type(self)(
             np.vstack([self.weights, like.weights]),
             np.append(self.offsets, like.offset),
@@ -73,38 +76,44 @@ class ArmMap:
         )
 
     def removed(self, index: int) -> Self:
-        """Without one arm."""
+        """Return the map without the arm at `index`."""
         return type(self)(*(np.delete(value, index, axis=0) for value in vars(self).values()))
 
     def scores(self, trained: np.ndarray) -> np.ndarray:
-        """`[n, K]` from the trained arms' `[n, B]`, in [0, 1]."""
+        """Return predicted scores `[n, K]` in [0, 1] of today's arms, from those of the trained arms `[n,
+        B]`.
+        """
         own: np.ndarray = np.clip(trained @ self.weights.T + self.offsets, 0.0, 1.0)
         return own
 
     def costs_of(self, trained: np.ndarray) -> np.ndarray:
-        """`[n, K]` USD from the trained arms' `[n, B]`."""
+        """Return predicted costs `[n, K]` (USD) of today's arms, from those of the trained arms `[n, B]`."""
         own: np.ndarray = (trained @ self.weights.T) * self.costs
         return own
 
     def trained_scores(self, scores: np.ndarray) -> np.ndarray:
-        """`[n, B]` observed scores of anchors from today's `[n, K]`; a trained arm's own come first."""
+        """Return observed scores `[n, B]` of the trained arms as anchors, from those of today's arms `[n,
+        K]`.
+
+        A trained arm that is still there has its own score. A trained arm without a successor has the mean.
+        """
         out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
         for k in np.argsort(self.weights.max(axis=1), kind="stable"):
             out[:, self.anchors[k]] = scores[:, k]
         return out
 
     def surrogates(self, parts: np.ndarray) -> np.ndarray:
-        """`[n, K, K]` surrogate scores from those of the trained arms `[n, B, B]`."""
+        """Return surrogate scores `[n, K, K]` of today's arms, from those of the trained arms `[n, B, B]`."""
         own: np.ndarray = np.clip(parts[:, self.anchors] @ self.weights.T + self.offsets, 0.0, 1.0)
         return own
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
+        """Return the map as values for JSON."""
         return {name: value.tolist() for name, value in vars(self).items()}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Inverse of `to_dict`. Raises ValueError for shapes that disagree."""
+        """Return the map that `to_dict` made this of; raise ValueError if the shapes disagree."""
         weights = np.array(content["weights"], dtype=np.float64)
         offsets, costs = (np.array(content[name], dtype=np.float64) for name in ("offsets", "costs"))
         anchors = np.array(content["anchors"], dtype=np.int64)

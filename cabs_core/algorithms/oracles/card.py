@@ -5,7 +5,7 @@ from typing import Any
 
 
 def model_card(arms: Sequence[str], chosen: Mapping[str, str], metrics: Mapping[str, Any]) -> str:
-    """Markdown: what was learned, from which data, with which errors, and what was chosen.
+    """Return the model card in Markdown: data, settings, errors on validation, and the chosen heads.
 
     Args:
         arms, chosen, metrics: attributes of `Oracles`.

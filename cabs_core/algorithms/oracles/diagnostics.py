@@ -1,4 +1,4 @@
-"""How good the oracles are, against simple references, on rows that nothing was learned or chosen from.
+"""Errors of the oracles beside simple references, on rows that nothing was learned or chosen from.
 
     report = diagnose(oracles, embeddings, outcomes, split)        # JSON values; rows of the test split
     plots.diagnostic_plots(report)                                 # {name: PNG bytes, each under 100 kB}
@@ -27,7 +27,7 @@ _STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 def diagnose(
     oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray
 ) -> dict[str, Any]:
-    """Diagnostics of every head on the test split.
+    """Compare all candidates of every head on the test split.
 
     Returns JSON values:
         heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors
@@ -44,8 +44,11 @@ def diagnose(
     rows = np.flatnonzero(split == "test")
     if len(rows) > SAMPLE:
         rows = np.sort(np.random.default_rng(SAMPLE).choice(rows, SAMPLE, replace=False))
-    x, lengths = np.asarray(embeddings)[rows], outcomes.prompt_lengths[rows]
-    y, c, clusters = outcomes.scores[rows], outcomes.costs[rows], outcomes.clusters[rows]
+    x = np.asarray(embeddings)[rows]
+    lengths = outcomes.prompt_lengths[rows]
+    y = outcomes.scores[rows]
+    c = outcomes.costs[rows]
+    clusters = outcomes.clusters[rows]
     scores = oracles.candidate_scores(x, lengths)
     predicted = {n: scores[n] for n in candidates(oracles, "accuracy")}
     used = predicted[oracles.chosen["accuracy"]]
@@ -75,7 +78,7 @@ def diagnose(
 
 
 def candidates(oracles: Oracles, head: str) -> list[str]:
-    """Names of the models that could serve a head of these oracles."""
+    """Return the names of the models that could serve a head of these oracles."""
     neural = ["network", "blend"] if oracles.network is not None else []
     if head == "accuracy":
         return [*_STATIC, *(["tasks"] if "tasks" in oracles.predictors else []), *neural]
@@ -92,7 +95,9 @@ def row_pair_errors(
     model: str | None = None,
     predicted: np.ndarray | None = None,
 ) -> np.ndarray:
-    """`[n]` mean over ordered pairs of different arms of the surrogate's squared error, in blocks of rows.
+    """Return the mean squared error `[n]` of the surrogates over all ordered pairs of different arms.
+
+    Rows are computed in blocks, because there is a surrogate for every pair.
 
     Args:
         predicted: `oracles.predict_scores` of these rows, where it is known.
@@ -113,8 +118,11 @@ def row_pair_errors(
 def _compare(
     errors: dict[str, np.ndarray], used: str, clusters: np.ndarray
 ) -> dict[str, dict[str, float | None]]:
-    """Of each model its mean error, and that less the error of the one in use, with standard error and half
-    an interval; None: too few clusters tell."""
+    """Return, for each model, its mean error and the difference from the error of the model in use.
+
+    The difference comes with its standard error and half an interval, which are None if there are too few
+    clusters.
+    """
     result = {}
     for name, values in errors.items():
         gap = values - errors[used]
@@ -139,8 +147,11 @@ def _per_arm(
     costs: np.ndarray,
 ) -> list[dict[str, Any]]:
     k = len(oracles.arms)
-    total, square, spread = np.zeros(k), np.zeros(k), np.zeros(k)
-    deviations, count = [], 0
+    total = np.zeros(k)
+    square = np.zeros(k)
+    spread = np.zeros(k)
+    deviations = []
+    count = 0
     off = ~np.eye(k, dtype=bool)
     for start in range(0, len(y), 1024):
         rows = slice(start, start + 1024)
@@ -175,21 +186,29 @@ def _per_arm(
 
 
 def _r2(predicted: np.ndarray, actual: np.ndarray) -> float | None:
-    """1 - squared error / variance; None where the actual values do not vary."""
+    """Return 1 - squared error / variance, or None if the actual values do not vary."""
     variance = float(actual.var())
-    return 1.0 - float(((predicted - actual) ** 2).mean()) / variance if variance > 1e-18 else None
+    if variance > 1e-18:
+        return 1.0 - float(((predicted - actual) ** 2).mean()) / variance
+    return None
 
 
 def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
-    """Spearman's rank correlation with mean ranks for ties; None where one of them is constant."""
-    a, b = rankdata(first), rankdata(second)
-    a, b = a - a.mean(), b - b.mean()
+    """Return Spearman's rank correlation with mean ranks for ties, or None if one array is constant."""
+    a = rankdata(first)
+    b = rankdata(second)
+    a = a - a.mean()
+    b = b - b.mean()
     size = float(np.sqrt((a**2).sum() * (b**2).sum()))
-    return float((a * b).sum() / size) if size > 0.0 else None
+    if size > 0.0:
+        return float((a * b).sum() / size)
+    return None
 
 
 def calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
-    """Counts, mean prediction and mean score in ten equal bins of the prediction, and the mean gap.
+    """Compare predictions and scores in ten equal bins of the prediction.
+
+    Returns counts, mean prediction and mean score of every bin, and the mean absolute gap.
 
     Predictions are in [0, 1].
     """

@@ -31,7 +31,9 @@ def problems_from_arrays(
     oracle: str = "ridge",
     name: str = "arrays",
 ) -> dict[str, ReplayProblem]:
-    """The problems 'test' and 'validation' of an outcome table in memory, oracles trained on its train split.
+    """Return the problems 'test' and 'validation' of an outcome table in memory.
+
+    The oracles are trained on the table's train split.
 
     Of more than 5,000 validation queries, 'validation' holds a seeded 5,000.
 
@@ -89,7 +91,10 @@ def problems_from_arrays(
         oracle=Oracle.model_validate({"kind": oracle, "oracle_seed": seed}),
         features=Features(dim=min(dim, vectors.shape[1])),
     )
-    parts = make_splits(outcomes, pool.split) if split is None else _given_split(split, n)
+    if split is None:
+        parts = make_splits(outcomes, pool.split)
+    else:
+        parts = _given_split(split, n)
     oracles = train_oracles(vectors, outcomes, parts, pool.oracle, features=pool.features)
     problems = build_problems(outcomes, parts, vectors, oracles, pool)
     if features is None:

@@ -27,7 +27,11 @@ _EPSILON = np.float32(1e-5)
 
 @dataclass(frozen=True)
 class Rows:
-    """What the network learns from: inputs `[n, inputs]`, scores `[n, K]`, z-scored costs `[n, K]`."""
+    """Training rows of the network.
+
+    Attributes:
+        inputs: `[n, inputs]`. scores: `[n, K]`. costs: z-scored costs `[n, K]`.
+    """
 
     inputs: np.ndarray
     scores: np.ndarray
@@ -35,7 +39,7 @@ class Rows:
 
 
 def rows_of_pairs(arms: int) -> int:
-    """Prompts whose surrogates for all anchors are computed at once: there is a state for every pair."""
+    """Return how many prompts' surrogates are computed at once; each has one state for every anchor."""
     return max(1, min(_ROWS, _PAIRS // arms))
 
 
@@ -51,8 +55,12 @@ class NetworkShape:
     dropout: float = 0.3
 
     def weights(self) -> dict[str, tuple[int, ...]]:
-        """Shape of every array, by the name that torch gives it."""
-        n, k, h, p, f = self.inputs, self.arms, self.hidden, self.propagation, self.features
+        """Return the shape of every array, by the name that torch gives it."""
+        n = self.inputs
+        k = self.arms
+        h = self.hidden
+        p = self.propagation
+        f = self.features
         layers = {
             "trunk.0": (h, n),
             "trunk.4": (h, h),
@@ -95,19 +103,27 @@ class FrozenNetwork:
 
     @one_blas_thread()
     def outputs(self, inputs: np.ndarray, head: str, scores: np.ndarray | None = None) -> np.ndarray:
-        """Output of one head, float32, for inputs `[n, inputs]`.
+        """Return the output of one head, float32, for inputs `[n, inputs]`.
 
         Args:
             head: 'scores' `[n, K]`, 'costs' `[n, K]` (z-scored), 'features' `[n, 128]`, or 'surrogates'
                 `[n, K anchors, K]`, for which the anchors' scores `[n, K]` are given.
         """
         parts = []
-        size = rows_of_pairs(self.shape.arms) if head == "surrogates" else _ROWS
+        if head == "surrogates":
+            size = rows_of_pairs(self.shape.arms)
+        else:
+            size = _ROWS
         for start in range(0, max(len(inputs), 1), size):
             rows = slice(start, start + size)
-            anchor_scores = None if scores is None else np.asarray(scores[rows], dtype=np.float32)
+            if scores is None:
+                anchor_scores = None
+            else:
+                anchor_scores = np.asarray(scores[rows], dtype=np.float32)
             parts.append(self._rows(np.asarray(inputs[rows], dtype=np.float32), head, anchor_scores))
-        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts)
 
     def _rows(self, x: np.ndarray, head: str, scores: np.ndarray | None) -> np.ndarray:
         h = _gelu(self._norm("trunk.1", self._linear("trunk.0", x)))
@@ -158,6 +174,6 @@ class FrozenNetwork:
 
 
 def _gelu(x: np.ndarray) -> np.ndarray:
-    """x times the standard normal distribution function of x, as torch's default."""
+    """Return x times the standard normal distribution function of x, as torch's GELU does by default."""
     values: np.ndarray = np.float32(0.5) * x * (np.float32(1.0) + erf(x * np.float32(2.0**-0.5)))
     return values

@@ -10,7 +10,9 @@ from cabs_core.data.outcomes import validation_rows
 
 @one_blas_thread()
 def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists | None:
-    """Lists of train prompts for the other prompts; None where a search costs no more than reading them.
+    """Return the nearest train prompts of all other prompts.
+
+    Return None if the train split is so small that a search costs no more than reading the lists.
 
     They lie beside the stored embeddings, under the hash of all vectors.
 

@@ -36,7 +36,9 @@ class OracleNetwork(nn.Module):
     def __init__(self, shape: NetworkShape):
         super().__init__()
         self.shape = shape
-        k, h, p = shape.arms, shape.hidden, shape.propagation
+        k = shape.arms
+        h = shape.hidden
+        p = shape.propagation
         first, second = (
             [nn.Linear(width, h), nn.LayerNorm(h), nn.GELU(), nn.Dropout(shape.dropout)]
             for width in (shape.inputs, h)
@@ -64,7 +66,9 @@ class OracleNetwork(nn.Module):
             self.direct.copy_(slopes)
 
     def forward(self, x: torch.Tensor, scores: torch.Tensor | None = None) -> NetworkHeads:
-        """Heads for inputs `[B, inputs]`; surrogates for every anchor where the scores `[B, K]` are given."""
+        """Return all heads for inputs `[B, inputs]`, and surrogates for every anchor if scores `[B, K]` are
+        given.
+        """
         h = self.trunk(x)
         ybar = self.accuracy(h)
         features = self.features(h)
@@ -79,7 +83,7 @@ class OracleNetwork(nn.Module):
         return NetworkHeads(ybar, surrogates, costs, features, self.readout(features))
 
     def freeze(self) -> FrozenNetwork:
-        """The same network as arrays, for everything that comes after training."""
+        """Return the network as arrays, which everything after training uses."""
         return FrozenNetwork(
             self.shape, {name: value.cpu().numpy() for name, value in self.state_dict().items()}
         )

@@ -20,7 +20,8 @@ from cabs_core.base.threads import one_torch_thread
 #: inputs, scores and costs of one split
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 #: train queries above which an epoch takes EPOCH of them, every epoch other ones
-MANY, EPOCH = 16_384, 8_192
+MANY = 16_384
+EPOCH = 8_192
 #: loss of the score heads by its name in a pool's `oracle.loss`
 SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
 
@@ -37,7 +38,9 @@ class TrainingLog:
 
 
 def residual_slopes(residuals: np.ndarray) -> np.ndarray:
-    """`[K anchors, K]` slope of arm j's residual on the anchor's: C_ij / C_ii, shrunk where C_ii is tiny."""
+    """Return the slope of arm j's residual on the anchor's, `[K anchors, K]`: C_ij / C_ii, shrunk if C_ii is
+    tiny.
+    """
     cov = np.cov(residuals, rowvar=False, ddof=0).reshape(residuals.shape[1], -1)
     return cov / (np.diag(cov)[:, None] + 1e-3)
 
@@ -116,7 +119,9 @@ def _fit(
     optimiser = torch.optim.AdamW(network.parameters(), lr=learning_rate, weight_decay=0.0, fused=True)
     scale = _constant_errors(train, validation)
     generator = torch.Generator().manual_seed(seed)
-    best, best_value, waited = copy.deepcopy(network.state_dict()), np.inf, 0
+    best = copy.deepcopy(network.state_dict())
+    best_value = np.inf
+    waited = 0
     for epoch in range(max_epochs + 1):
         total = 0.0
         if epoch:
@@ -142,7 +147,9 @@ def _fit(
             progress(epoch, max_epochs)
         log.epochs.append({"epoch": epoch, "train_loss": total / of_epoch, "criterion": value, **errors})
         if value < best_value - 1e-5:
-            best, best_value, waited = copy.deepcopy(network.state_dict()), value, 0
+            best = copy.deepcopy(network.state_dict())
+            best_value = value
+            waited = 0
             log.best_epoch = epoch
         else:
             waited += 1
@@ -158,7 +165,10 @@ def _fit(
 def validation_errors(
     network: OracleNetwork, x: torch.Tensor, y: torch.Tensor, c: torch.Tensor
 ) -> dict[str, float]:
-    """Mean squared errors of the heads on rows of tensors, in evaluation mode, predictions cut to [0, 1]."""
+    """Measure the mean squared error of every head, in evaluation mode.
+
+    Predicted scores are clipped to [0, 1]. The arguments are inputs, scores and costs of the rows.
+    """
     network.eval()
     k = y.shape[1]
     sums = dict.fromkeys(("accuracy", "propagation", "cost", "readout"), 0.0)
@@ -176,7 +186,9 @@ def validation_errors(
 
 
 def _constant_errors(train: Tensors, validation: Tensors) -> dict[str, float]:
-    """Validation squared errors of the train means, the unit in which heads are added up."""
+    """Return the validation squared errors of the train means, the unit in which the errors of heads are
+    added.
+    """
     _, y, c = train
     _, vy, vc = validation
     score = max(float(((vy - y.mean(0)) ** 2).mean()), 1e-6)

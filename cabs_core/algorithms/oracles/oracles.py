@@ -74,42 +74,45 @@ class Oracles:
     def predict_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """Expected scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
+        """Predict scores `[n, K]` in [0, 1] by the chosen accuracy head, or by the named candidate."""
         trained = self.trained_scores(embeddings, prompt_lengths, model)
-        return trained if self.arm_map is None else self.arm_map.scores(trained)
+        if self.arm_map is None:
+            return trained
+        return self.arm_map.scores(trained)
 
     def trained_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """The same of the arms that were trained, `[n, B]`."""
+        """Predict scores `[n, B]` of the arms that were trained, before arms came or went."""
         model = model or self.chosen["accuracy"]
         network = model in ("network", "blend")
-        first = (
-            self._network("scores", embeddings, prompt_lengths)
-            if network
-            else self._predictor(model).predict(embeddings, prompt_lengths)
-        )
+        if network:
+            first = self._network("scores", embeddings, prompt_lengths)
+        else:
+            first = self._predictor(model).predict(embeddings, prompt_lengths)
         if model not in ("blend", "tasks"):
             return first
         kernel = self.predictors["kernel_ridge"].predict(embeddings, prompt_lengths)
         return self._mixture("accuracy" if network else "tasks", first, kernel)
 
     def _mixture(self, share: str, first: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Scores `[n, K]` of a mixture with kernel_ridge; share: key of the weight in `blend`."""
+        """Return scores `[n, K]` of a mixture with kernel_ridge, whose weight is `blend[share]`."""
         weight = self.blend[share]
         return weight * first + (1.0 - weight) * kernel
 
     def predict_costs(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """Expected costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
+        """Predict costs `[n, K]` in USD by the chosen cost head, or by the named candidate."""
         trained = self.trained_costs(embeddings, prompt_lengths, model)
-        return trained if self.arm_map is None else self.arm_map.costs_of(trained)
+        if self.arm_map is None:
+            return trained
+        return self.arm_map.costs_of(trained)
 
     def trained_costs(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """The same of the arms that were trained, `[n, B]`."""
+        """Predict costs `[n, B]` in USD of the arms that were trained, before arms came or went."""
         model = model or self.chosen["cost"]
         if model == "network":
             return self._network("costs", embeddings, prompt_lengths)
@@ -118,7 +121,7 @@ class Oracles:
         return self.costs.predict(prompt_lengths)
 
     def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """`predict_scores` of every static predictor, the network and the mixtures."""
+        """Predict scores `[n, K]` by every static predictor, the network and the mixtures."""
         scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
         if "tasks" in self.predictors:
             tasks = self._predictor("tasks").predict(embeddings, prompt_lengths)
@@ -138,7 +141,7 @@ class Oracles:
         *,
         predicted: np.ndarray | None = None,
     ) -> np.ndarray:
-        """`[n, K anchors, K]` surrogate scores in [0, 1] once an anchor's score is known.
+        """Predict the scores of all arms once the score of an anchor is known: `[n, K anchors, K]` in [0, 1].
 
         Args:
             predicted: `predict_scores` of these rows, where it is known.
@@ -154,11 +157,16 @@ class Oracles:
             network = self._network("surrogates", embeddings, prompt_lengths, scores)
             out = share * np.clip(network, 0.0, 1.0)
         if share < 1.0:
-            base = self.trained_scores(embeddings, prompt_lengths) if predicted is None else predicted
+            if predicted is None:
+                base = self.trained_scores(embeddings, prompt_lengths)
+            else:
+                base = predicted
             out = out + (1.0 - share) * self.correlation.surrogates(
                 base, np.asarray(scores, dtype=np.float64)
             )
-        return out if self.arm_map is None else self.arm_map.surrogates(out)
+        if self.arm_map is None:
+            return out
+        return self.arm_map.surrogates(out)
 
     def surrogate_deltas(
         self,
@@ -167,7 +175,7 @@ class Oracles:
         scores: np.ndarray,
         predicted: np.ndarray | None = None,
     ) -> np.ndarray:
-        """`[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i; zero diagonal."""
+        """Return deltas `[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i, zero diagonal."""
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
         size = rows_of_pairs(len(self.arms))
@@ -183,8 +191,10 @@ class Oracles:
     def contexts(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, kind: str | None = None
     ) -> np.ndarray:
-        """Contexts `[n, d]` of the linear policies: scaled components of the embedding ('pca') or of the
-        network's feature head ('head'), and a constant.
+        """Return contexts `[n, d]` of the linear policies.
+
+        They are scaled components of the embedding ('pca') or of the network's feature head ('head'), and a
+        constant.
 
         Raises:
             DataError: there is no feature head.
@@ -211,8 +221,9 @@ class Oracles:
         return self.predictors[name]
 
     def network_inputs(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
-        """Standardised inputs `[n, e + 3]` float32 of the network."""
-        s, x = self.scaling, np.asarray(embeddings)
+        """Return standardised inputs `[n, e + 3]` float32 of the network."""
+        s = self.scaling
+        x = np.asarray(embeddings)
         out = np.empty((len(x), x.shape[1] + 3), dtype=np.float32)
         for start in range(0, len(x), ROWS):
             rows = slice(start, start + ROWS)
@@ -223,7 +234,9 @@ class Oracles:
     def _network(
         self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None
     ) -> np.ndarray:
-        """Output of a head of the network, float64, in its own units: scores, surrogates, costs, features."""
+        """Return a head's output float64 in its own units; the heads are scores, surrogates, costs and
+        features.
+        """
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
         inputs = self.network_inputs(embeddings, prompt_lengths)
@@ -305,7 +318,8 @@ class Oracles:
         }
         pca = PcaFeatures(arrays["pca.center"], arrays["pca.basis"])
         predictors = {n: load_score_predictor(folder / "predictors" / n) for n in settings["predictors"]}
-        near, kernel = predictors.get("knn"), predictors.get("kernel_ridge")
+        near = predictors.get("knn")
+        kernel = predictors.get("kernel_ridge")
         if isinstance(near, KnnPredictor) and isinstance(kernel, KernelPredictor):
             kernel.knn_.share(near)
         return cls(

@@ -23,7 +23,7 @@ def build_problems(
     oracles: Oracles,
     pool: ModelPool,
 ) -> dict[str, ReplayProblem]:
-    """The replay problems 'test' and 'validation' (its twin, for tuning, of `validation_rows`) of a pool.
+    """Return the replay problems 'test' and 'validation' of a pool. Policies are tuned on the latter.
 
     A split without rows has no problem.
 
@@ -50,9 +50,12 @@ def build_problems(
     contexts = oracles.contexts(embeddings, lengths)
     train = np.flatnonzero(split == "train")
     into, out, prices = counted_tokens(outcomes, train) or (None, None, None)
-    # of a log alone: in a table with gaps several models answer a prompt
+    # only for a log: in a table with gaps several models answer a prompt
     answered = outcomes.answered if pool.logged else None
-    likely = outcomes.drawn if pool.logged and outcomes.propensities is not None else None
+    if pool.logged and outcomes.propensities is not None:
+        likely = outcomes.drawn
+    else:
+        likely = None
     offline: dict[str, Any] = {  # held once by both problems
         "offline_contexts": contexts[train],
         "offline_scores": outcomes.scores[train],
@@ -97,7 +100,7 @@ def build_problems(
 
 
 def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """The oracles' predictions for the prompts of one split, by the name of the problem's array."""
+    """Return the oracles' predictions for the prompts of one split, by the name of the problem's array."""
     candidates = oracles.candidate_scores(x, lengths)
     predicted = candidates[oracles.chosen["accuracy"]]
     return {
@@ -109,6 +112,8 @@ def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: n
 
 
 def _unknown(outcomes: Outcomes) -> dict[str, list[str]]:
-    """Models whose missing answers no prediction fits; nothing of a table without gaps."""
+    """Return the models whose missing answers no prediction fits; nothing for a table without gaps."""
     gaps = outcomes.report.get("gaps", {})
-    return {"unknown": [arm for arm, gap in gaps.items() if not gap["at_random"]]} if gaps else {}
+    if gaps:
+        return {"unknown": [arm for arm, gap in gaps.items() if not gap["at_random"]]}
+    return {}

@@ -10,7 +10,8 @@ from typing import Self
 
 import numpy as np
 
-_LOW, _HIGH = 0.02, 0.98
+_LOW = 0.02
+_HIGH = 0.98
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,7 @@ class CorrelationPropagation:
 
     @classmethod
     def fit(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
-        """From predictions and scores `[N, K]` of the train split.
+        """Fit correlations to predictions and scores `[N, K]` of the train split.
 
         The predictions must not fit their own rows closely (few parameters, such as ridge on components):
         residuals of an overfitted predictor are small and their correlations noise.
@@ -33,7 +34,7 @@ class CorrelationPropagation:
         return cls((standard.T @ standard) / np.outer(norm, norm))
 
     def surrogates(self, predicted: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """`[n, K anchors, K]` surrogate scores in [0, 1] from the accuracy head and the anchors' scores."""
+        """Return surrogate scores `[n, K anchors, K]` in [0, 1], from predicted and observed `[n, K]`."""
         spread = _deviation(predicted)
         surprise = (scores - predicted) / spread
         out = predicted[:, None, :] + surprise[:, :, None] * self.correlation * spread[:, None, :]
@@ -48,7 +49,7 @@ def _deviation(predicted: np.ndarray) -> np.ndarray:
 
 
 def deltas_from_surrogates(surrogates: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """`[n, K, K]` float32 deltas surrogate_j - y_i, zero where anchor and arm are the same."""
+    """Return deltas surrogate_j - y_i, `[n, K, K]` float32, zero if anchor and arm are equal."""
     deltas: np.ndarray = (np.clip(surrogates, 0.0, 1.0) - scores[:, :, None]).astype(np.float32)
     arms = np.arange(deltas.shape[1])
     deltas[:, arms, arms] = 0.0

@@ -62,13 +62,15 @@ def train_oracles(
     Raises:
         DataError: shapes disagree, or fewer than 8 train or 2 validation rows.
     """
-    config, features = config or Oracle(), features or Features()
+    config = config or Oracle()
+    features = features or Features()
     if np.ndim(embeddings) != 2 or len(embeddings) != len(outcomes) or len(split) != len(outcomes):
         raise DataError(
             f"embeddings {np.shape(embeddings)} and split [{len(split)}] do not belong to {len(outcomes)} "
             "outcomes: compute them again from the same outcomes"
         )
-    rows, held_out = np.flatnonzero(split == "train"), validation_rows(split)
+    rows = np.flatnonzero(split == "train")
+    held_out = validation_rows(split)
     if len(rows) < 8 or len(held_out) < 2:
         raise DataError(
             f"oracles need at least 8 train and 2 validation queries, got {len(rows)} and {len(held_out)}"
@@ -112,7 +114,8 @@ def train_oracles(
         del train_arrays
     if config.kind != "ridge" or features.kind != "pca":
         _set_scaling(oracles, train)
-        learnt, of_validation = _network_rows(oracles, train), _network_rows(oracles, validation)
+        learnt = _network_rows(oracles, train)
+        of_validation = _network_rows(oracles, validation)
         del train  # the largest of all, and the network has its own copy
         _add_network(oracles, learnt, of_validation, config, features, device, progress)
     _choose(oracles, validation, config, features)
@@ -122,7 +125,10 @@ def train_oracles(
 def task_share(
     embeddings: np.ndarray, lengths: np.ndarray, scores: np.ndarray, tasks: np.ndarray, seed: int
 ) -> float:
-    """Weight in [0, 1) of the task predictor beside kernel_ridge, by contrasts of halves not fitted on."""
+    """Return the weight in [0, 1) of the task predictor beside kernel_ridge.
+
+    It is fitted to the contrasts of each half of the train split, predicted by models of the other half.
+    """
     rows = np.random.default_rng([seed, 52]).permutation(len(scores))[:_CROSS_FITTED]
     halves = rows[::2], rows[1::2]
     parts = []
@@ -152,7 +158,8 @@ class _SplitRows:
 
 
 def _set_scaling(oracles: Oracles, train: _SplitRows) -> None:
-    logs, level = np.log1p(train.lengths), train.x.mean()
+    logs = np.log1p(train.lengths)
+    level = train.x.mean()
     squares = sum(float((part**2).sum()) for part in centred(train.x, level))
     oracles.scaling = {
         "input_center": train.x.mean(axis=0),
@@ -200,7 +207,9 @@ def _add_network(
 
 def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:
     """Set `chosen` and record the validation errors of every candidate of every head."""
-    rows, y, c = (validation.x, validation.lengths), validation.y, validation.c
+    rows = (validation.x, validation.lengths)
+    y = validation.y
+    c = validation.c
     has_network = oracles.network is not None
     neural = ["network"] if has_network else []
     if config.kind == "network":
@@ -244,7 +253,9 @@ def feature_errors(
     lengths: np.ndarray,
     scores: np.ndarray,
 ) -> dict[str, float]:
-    """Squared error of ridges that learn the arms' scores as a bandit would, from few rows of this split.
+    """Measure how well ridges learn the arms' scores from few rows of this split, as a bandit would.
+
+    Returns the mean squared error by the kind of context.
 
     Every arm's ridge sees its own random n / K rows (at least 30, at most half), as many as an arm is played
     on average, and is tested on the other rows: a representation is judged by what can be learned on top of
@@ -259,7 +270,9 @@ def feature_errors(
         z = oracles.contexts(embeddings, lengths, kind=kind)
         total = 0.0
         for i, order in enumerate(draws):
-            seen, rest, y = order[:size], order[size:], scores[:, i % k]
+            seen = order[:size]
+            rest = order[size:]
+            y = scores[:, i % k]
             gram = z[seen].T @ z[seen] + 10.0 * np.eye(z.shape[1])
             weights = np.linalg.solve(gram, z[seen].T @ y[seen])
             total += float(((np.clip(z[rest] @ weights, 0.0, 1.0) - y[rest]) ** 2).mean())
@@ -268,7 +281,7 @@ def feature_errors(
 
 
 def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, toward: float = 0.5) -> float:
-    """Weight in [0, 1] of `first` in the least-squares mixture with `second`.
+    """Return the weight in [0, 1] of `first` in the least-squares mixture with `second`.
 
     Shrunk to `toward` as if 500 more queries spoke for it: on a few hundred queries the weight is mostly
     noise, and an equal mixture of two good predictors is hard to beat.
@@ -291,7 +304,7 @@ def _error(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def pair_error(surrogates: np.ndarray, scores: np.ndarray) -> float:
-    """Mean squared error of surrogate scores `[n, K, K]` over all ordered pairs of different arms."""
+    """Return the mean squared error of surrogate scores `[n, K, K]` over ordered pairs of different arms."""
     square = ((surrogates - scores[:, None, :]) ** 2).sum(axis=(1, 2))
     diagonal = ((np.einsum("tii->ti", surrogates) - scores) ** 2).sum(axis=1)
     k = scores.shape[1]

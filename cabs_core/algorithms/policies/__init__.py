@@ -1,19 +1,22 @@
-"""Policies: one module per family.
+"""Policies: one module for each small algorithm, a folder for `hier_mix` and one for the neural policies.
 
     policy = build_policy("lin_ucb", arms=[...], dim=33, rho=300.0, alpha=2.0)    # `registry`
     decision = policy.decide(Request(context=x))                 # .arm .arm_name .probability .pmf
     policy.update(decision, score=1.0, cost=2e-4)                # now, later, or never
     policy.save(folder); policy = load_policy(folder)
 
-    from cabs_core.algorithms.policies import LinUCB             # a class a policy (`classes`)
+    from cabs_core.algorithms.policies import LinUCB             # a class for every policy (`classes`)
     policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)    # the same; help(LinUCB) has options, ranges
 
-What is built is a `SafePolicy` (`safe`) around an algorithm. A new family subclasses the algorithm,
-`base.Policy`, the contract. A replay calls `decide` and `update` in every round, unless the family has loops
-of its own (`rounds`). Its `PolicyRecord` goes into `cabs_core.base.catalog.builtin_policies`, or into another
-package that names it as an entry point of `cabs.policies`. Random numbers come from `compiled.rng` by
-(stream, round, index), with `self.keys` and `self.round`, so there is no generator to save and results do not
-depend on which thread or process runs the lane.
+These build a `SafePolicy` (`safe`) around an algorithm, which subclasses `policy.Policy`. The contract of an
+algorithm is in four modules: `policy` (the class), `request` (inputs and outputs), `state` (saving and
+checks) and `play` (replays). A replay calls `decide` and `update` in every round, unless the policy has a
+loop of its own (`play.LoopPolicy`). The `PolicyRecord` of a policy goes into
+`cabs_core.base.catalog.builtin_policies`, or into another package that names it as an entry point of
+`cabs.policies`.
+
+Random numbers come from `compiled.rng` by (stream, round, index), with `self.keys` and `self.round`. There is
+no generator to save, and results do not depend on the thread or process that plays a trial.
 """
 
 import importlib

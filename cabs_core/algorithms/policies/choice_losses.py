@@ -9,7 +9,9 @@ from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
 
 #: rows of a product; steps at most, and the relative fall of the loss below which they end
-_ROWS, _ITERATIONS, _TOLERANCE = 2048, 60, 1e-8
+_ROWS = 2048
+_ITERATIONS = 60
+_TOLERANCE = 1e-8
 
 #: scores [B, K] and rows of the train split -> (sum of the losses, its gradient [B, K])
 Loss = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
@@ -18,7 +20,7 @@ Loss = Callable[[np.ndarray, np.ndarray], tuple[float, np.ndarray]]
 def ranking_loss(
     scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, pairs: str = "equal"
 ) -> tuple[float, np.ndarray]:
-    """(sum over rows of the logistic loss of the row's ordered pairs, gradient [B, K]).
+    """Return the summed logistic loss of every row's ordered pairs, and its gradient [B, K].
 
     Arm i stands before j where its utility is larger, or equal and its cost (USD) smaller. pairs: `equal`
     takes the mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of
@@ -32,7 +34,8 @@ def ranking_loss(
 def _ordered_pairs(
     scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, equal: bool, gradient: np.ndarray
 ) -> float:
-    total, arms = 0.0, scores.shape[1]
+    total = 0.0
+    arms = scores.shape[1]
     for row in range(len(scores)):
         weight = 1.0 / max(arms - 1, 1)
         if equal:
@@ -57,8 +60,9 @@ def _ordered_pairs(
 
 
 def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
-    """(sum over rows of -sum_a w_a log softmax(scores)_a with w = targets less the row's least, gradient [B,
-    K]).
+    """Return the summed log loss weighted by targets, and its gradient [B, K].
+
+    The loss of a row is -sum_a w_a log softmax(scores)_a with w = targets less the row's least.
 
     Convex in the scores. Its minimum is softmax = E[w] / sum E[w], largest at the arm of largest mean target.
     """
@@ -70,8 +74,10 @@ def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, n
 def _weighted_log(scores: np.ndarray, targets: np.ndarray, gradient: np.ndarray) -> float:
     total = 0.0
     for row in range(len(scores)):
-        least, most = targets[row].min(), scores[row].max()
-        normaliser, weights = 0.0, 0.0
+        least = targets[row].min()
+        most = scores[row].max()
+        normaliser = 0.0
+        weights = 0.0
         for j in range(scores.shape[1]):
             gradient[row, j] = np.exp(scores[row, j] - most)
             normaliser += gradient[row, j]
@@ -93,7 +99,9 @@ def fit_linear(
     curvature: np.ndarray,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Weights [e + 1, K] (the last row: constants) of least mean loss over `rows` plus penalty / 2 x squares.
+    """Fit weights [e + 1, K] of least mean loss over `rows` plus penalty / 2 times their squares.
+
+    The last row of the weights holds the constants.
 
     Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every
     weight. It sets the units in which steps are taken, not where they end; off the diagonal it should be
@@ -106,7 +114,8 @@ def fit_linear(
 
     def value(flat: np.ndarray) -> tuple[float, np.ndarray]:
         w = flat.reshape(unit.shape) * unit
-        total, gradient = 0.0, np.zeros_like(w)
+        total = 0.0
+        gradient = np.zeros_like(w)
         for first in range(0, len(rows), _ROWS):
             part = slice(first, first + _ROWS)
             scores = (x[part] @ w[:-1].astype(np.float32)).astype(np.float64)

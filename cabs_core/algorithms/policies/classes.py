@@ -30,7 +30,7 @@ _SHARED = {
 
 @cache
 def class_names() -> Mapping[str, str]:
-    """{name of the class: name of the policy}: `LinUCB` -> `lin_ucb`."""
+    """Return {name of the class: name of the policy}, such as `LinUCB`: `lin_ucb`."""
     return {
         "".join(_CAPITALS.get(part, part.capitalize()) for part in name.split("_")): name
         for name in policies()
@@ -39,7 +39,7 @@ def class_names() -> Mapping[str, str]:
 
 @cache
 def class_of(name: str) -> type[SafePolicy]:
-    """The class of a policy's name. Raises PolicyError for unknown names."""
+    """Return the class of a policy's name; raise PolicyError if the name is unknown."""
     implementation = policy_class(name)
     record = policies()[split_name(name)[0]]
     options = policy_options(name)
@@ -50,7 +50,7 @@ def class_of(name: str) -> type[SafePolicy]:
         SafePolicy.__init__(self, implementation(chosen, arms=arms, options=settings, **shared))
 
     def load(cls: type[SafePolicy], folder: str | Path) -> SafePolicy:
-        """The policy that `save` wrote.
+        """Load the policy that `save` wrote.
 
         Raises ProvenanceError, and PolicyError where it is another policy's.
         """

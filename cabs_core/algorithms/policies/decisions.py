@@ -70,27 +70,36 @@ class DecisionPolicy(PointPolicy):
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
-        """(loss, targets [N, K] whose mean under the argmax chooses the penalty, its rough curvatures)."""
+        """Return what is fitted: the loss, targets [N, K], and rough curvatures [K] of the loss.
+
+        The penalty is chosen by the mean target of the argmax on held-out rows.
+        """
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Weights [K, e] and constants [K]."""
+        """Fit weights [K, e] and constants [K]."""
         from cabs_core.algorithms.policies.choice_losses import fit_linear  # noqa: PLC0415  (numba, to fit only)
 
         loss, targets, bend = self._problem(points, offline)
         every = np.arange(len(points))
         moments, axes = np.linalg.eigh(points.T @ points / len(points))
-        points, curvature = points @ axes, np.append(np.maximum(moments, 0.0), 1.0)[:, None] * bend
-        penalty, start = self.settings.penalty, None
+        points = points @ axes
+        curvature = np.append(np.maximum(moments, 0.0), 1.0)[:, None] * bend
+        penalty = self.settings.penalty
+        start = None
         if penalty is None:
             held = held_out_part(len(points), 0)
-            rows, left_out = every[~held], every[held]
-            best, weights = -np.inf, None
+            rows = every[~held]
+            left_out = every[held]
+            best = -np.inf
+            weights = None
             for strength in PENALTIES:  # from the largest: each starts where the one before ended
                 weights = fit_linear(points, loss, rows, strength, curvature, weights)
                 played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
                 value = targets[left_out, played].mean()
                 if value > best:
-                    best, penalty, start = value, strength, weights
+                    best = value
+                    penalty = strength
+                    start = weights
         assert penalty is not None
         solution = fit_linear(points, loss, every, penalty, curvature, start)
         return (axes @ solution[:-1]).T, solution[-1]
@@ -100,12 +109,12 @@ class DecisionPolicy(PointPolicy):
         return values
 
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
-        """Weights and constants, or none where there was no train split."""
+        """Return weights and constants as one group; a policy without a train split has neither."""
         return ({"weights": states.learnt("trained", "width"), "constants": states.learnt("trained")},)
 
 
 class EquiRouter(DecisionPolicy):
-    """See the module."""
+    """Ranking of the arms by a pairwise logistic loss; `equirouter` in the module."""
 
     Settings = EquiOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {"pairs": "equal"}}
@@ -113,15 +122,17 @@ class EquiRouter(DecisionPolicy):
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
         from cabs_core.algorithms.policies.choice_losses import ranking_loss  # noqa: PLC0415  (as in `fitted`)
 
-        utilities, costs, pairs = offline.utilities, offline.costs, self.settings.pairs
-        # of a logistic loss it is a quarter of the weight, at most
+        utilities = offline.utilities
+        costs = offline.costs
+        pairs = self.settings.pairs
+        # the second derivative of a logistic loss is at most a quarter of its weight
         gaps = [np.abs(utilities - of_arm[:, None]).sum(axis=1).mean() for of_arm in utilities.T]
         bend = np.array(gaps) / (4 * max(len(gaps) - 1, 1))
         return lambda scores, rows: ranking_loss(scores, utilities[rows], costs[rows], pairs), utilities, bend
 
 
 class DrPolicy(DecisionPolicy):
-    """See the module."""
+    """Choice of the arm by a log loss weighted with doubly robust utilities; `dr_policy` in the module."""
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
         from cabs_core.algorithms.policies.choice_losses import weighted_log_loss  # noqa: PLC0415  (as in `fitted`)
@@ -137,17 +148,19 @@ class DrPolicy(DecisionPolicy):
 def doubly_robust(
     points: np.ndarray, outcomes: np.ndarray, answered: np.ndarray, propensities: np.ndarray | None
 ) -> np.ndarray:
-    """q + 1{answered} (outcome - q) / p, [N, K]: unbiased where p is right (Dudik et al. 2011).
+    """Return q + 1{answered} (outcome - q) / p, [N, K], which is unbiased if p is right (Dudik et al. 2011).
 
     Args:
         points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.
         propensities: [N, K], of the answered cells; None: multinomial logistic regression, cross-fitted.
     """
-    played, every = answered.argmax(axis=1), np.arange(len(points))
+    played = answered.argmax(axis=1)
+    every = np.arange(len(points))
     fold = np.random.default_rng([0, 61]).permutation(len(points)) % min(FOLDS, len(points))
     q = np.empty(outcomes.shape)
     for f in np.unique(fold):
-        rest, out = fold != f, fold == f
+        rest = fold != f
+        out = fold == f
         q[out] = outcomes[rest][answered[rest]].mean()
         for arm in range(outcomes.shape[1]):
             rows = np.flatnonzero(rest & answered[:, arm])

@@ -1,4 +1,4 @@
-"""What can be set of a policy, in words: its presets, and every option with default, range and choices."""
+"""Description of a policy's options: default, range, choices and presets."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -37,7 +37,7 @@ class PolicyOption:
 
 
 def policy_options(name: str) -> list[PolicyOption]:
-    """The options of a policy, in the order in which its class declares them.
+    """List the options of a policy, in the order in which its class declares them.
 
     Args:
         name: of the catalog or of a plug-in; a preset in it changes nothing.
@@ -46,7 +46,8 @@ def policy_options(name: str) -> list[PolicyOption]:
         PolicyError: there is no such policy.
     """
     base, _ = split_name(name)
-    record, cls = policy_record(base), policy_class(base)
+    record = policy_record(base)
+    cls = policy_class(base)
     schema = cls.settings_for(base).model_json_schema()
     values = {preset: cls.parse(f"{base}@{preset}", {}).model_dump(mode="json") for preset in record.presets}
     first = values[record.presets[0]]
@@ -59,9 +60,10 @@ def policy_options(name: str) -> list[PolicyOption]:
 
 
 def _type_and_range(entry: Mapping[str, Any], named: Mapping[str, Any]) -> tuple[str, str]:
-    """(`number or none`, `>= 0`) of a field in a JSON schema."""
+    """Return type and range of a field in a JSON schema, such as (`number or none`, `>= 0`)."""
     parts = entry.get("anyOf") or [entry]
-    kinds, limits = [], []
+    kinds = []
+    limits = []
     for part in parts:
         if "$ref" in part:
             part = named.get(part["$ref"].rpartition("/")[2], {})
@@ -77,7 +79,7 @@ def _type_and_range(entry: Mapping[str, Any], named: Mapping[str, Any]) -> tuple
 
 
 def signature_text(option: PolicyOption) -> str:
-    """`alpha: number = 0.4, >= 0. Description` on one line."""
+    """Describe an option on one line, such as `alpha: number = 0.4, >= 0. Description`."""
     text = f"{option.name}: {option.type} = {option.default!r}"
     text += f" ({option.range})" if option.range else ""
     text += "".join(f"; {preset}: {value!r}" for preset, value in option.presets.items())

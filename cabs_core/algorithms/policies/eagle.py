@@ -20,7 +20,8 @@ _ELO = np.log(10.0) / 400.0
 
 @kernel
 def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> None:
-    """Elo (1978) updates of ratings [K] in place, by every two arms of every row of results [m, K] in order.
+    """Update ratings [K] in place by Elo's rule, for every pair of arms in every row of results [m, K], in
+    order.
 
     The larger result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400)).
     """
@@ -39,7 +40,8 @@ def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> No
 
 
 def bradley_terry(results: np.ndarray) -> np.ndarray:
-    """Ratings [K] on Elo's scale, mean 1000, of largest likelihood for all comparisons in results [N, K].
+    """Return ratings [K] on Elo's scale, with mean 1000, of largest likelihood for all comparisons in results
+    [N, K].
 
     A tie is half a win.
 
@@ -54,7 +56,8 @@ def bradley_terry(results: np.ndarray) -> np.ndarray:
         np.array([[(x > y).sum() + 0.5 * (x == y).sum() for y in arms] for x in arms], dtype=np.float64) + 0.5
     )
     np.fill_diagonal(wins, 0.0)
-    games, strength = wins + wins.T, np.ones(k)
+    games = wins + wins.T
+    strength = np.ones(k)
     for _ in range(10_000):
         new = wins.sum(axis=1) / (games / (strength[:, None] + strength)).sum(axis=1)
         new /= np.exp(np.log(new).mean())
@@ -69,7 +72,7 @@ def bradley_terry(results: np.ndarray) -> np.ndarray:
 def local_ratings(
     start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
 ) -> None:
-    """out [n, K] = ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
+    """Fill out [n, K] with ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
     for i in range(near.shape[0]):
         out[i] = start
         for r in range(near.shape[1]):
@@ -85,7 +88,7 @@ class EagleOptions(PolicyOptions):
 
 
 class Eagle(NearestPolicy):
-    """See the module. Local ratings see the neighbours nearest first."""
+    """Half global, half local Elo ratings. Local ratings see the neighbours nearest first."""
 
     utilities: np.ndarray
     ratings: np.ndarray
@@ -98,7 +101,7 @@ class Eagle(NearestPolicy):
         return points, offline.utilities, bradley_terry(offline.utilities)
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Global and local ratings, weighted."""
+        """Return the weighted mean of global and local ratings, [n, K]."""
         o = self.settings
         local = np.empty((len(near), len(self.ratings)))
         local_ratings(self.ratings, self.utilities, near, o.k_factor, local)

@@ -41,12 +41,12 @@ UNIT_POINTS = "unit points"
 class PointPolicy(StaticPolicy):
     """Values of the arms from a prompt's point, by `fitted(points, offline)` and `score`."""
 
-    #: names of what is fitted, in the order in which `fitted` gives it
+    #: names of the fitted arrays, in the order in which `fitted` returns them
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
 
     @property
     def trained_only(self) -> bool:
-        """It has points of the arms of its train split."""
+        """True: the points are scored for the arms of the train split."""
         return True
 
     def start(self, offline: Offline | None) -> None:
@@ -62,11 +62,11 @@ class PointPolicy(StaticPolicy):
                 setattr(self, name, np.asarray(value, dtype=np.float64))
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """The arrays of `_ARRAYS`, from unit points [N, e] and the train split."""
+        """Fit the arrays of `_ARRAYS` to unit points [N, e] and the train split."""
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """Values [n, B] of the trained arms for unit points [n, e]."""
+        """Score the trained arms for unit points [n, e], [n, B]."""
         raise NotImplementedError
 
     def _scores(self, points: np.ndarray) -> np.ndarray:
@@ -77,30 +77,38 @@ class PointPolicy(StaticPolicy):
         return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
 
     def reads(self) -> Reads:
-        """The point that it learnt from."""
+        """Read the kind of point that the policy learnt from."""
         return self.with_predictions(Reads(embedding=self.on_embeddings, context=not self.on_embeddings))
 
     def values(self, request: Request) -> np.ndarray:
-        """Values for the request's embedding (its context, where the policy was built without embeddings)."""
+        """Return values [K] for the request's embedding, or its context if the policy was built without
+        embeddings.
+        """
         learnt = getattr(self, self._ARRAYS[0])
         width = 0 if learnt is None else learnt.shape[1]  # `_scores` refuses where nothing was learnt
-        point = self.need(request, self.point, width) if width else np.empty(0)
+        if width:
+            point = self.need(request, self.point, width)
+        else:
+            point = np.empty(0)
         return self.of_today(self._scores(point[None])[0])
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Values for all rows; lanes share them.
+        """Return values [n, K] for all rows, which lanes share.
 
         Raises:
             PolicyError: it learnt from embeddings, and the problem has none.
         """
-        points = stream.embeddings if self.on_embeddings else stream.contexts
+        if self.on_embeddings:
+            points = stream.embeddings
+        else:
+            points = stream.contexts
         if points is None:
             raise PolicyError(f"{self.name} learnt from embeddings, and this problem has none")
         key = f"{self.name}:{self.settings.model_dump_json()}:{self.rho!r}"
         return self.of_today(stream.once(key, lambda: self._stream_scores(stream, points)))
 
     def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
-        """Values [n, B] for the points [n, e] of a stream."""
+        """Return values [n, B] for the points [n, e] of a stream."""
         return self._scores(points)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
@@ -108,7 +116,7 @@ class PointPolicy(StaticPolicy):
         return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
-        """All arrays, or none where there was no train split.
+        """Return all arrays as one group; a policy without a train split has none of them.
 
         The first array has a row for every train prompt or cluster.
         """
@@ -116,7 +124,7 @@ class PointPolicy(StaticPolicy):
         return ({name: states.learnt(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """PolicyError where the arrays have no row."""
+        """Raise PolicyError if the arrays have no row."""
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
@@ -148,11 +156,12 @@ class AvengersOptions(PolicyOptions):
 
 
 def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray:
-    """Scores [C, K] of the arms in every cluster from mean accuracies and costs (USD) [C, K].
+    """Score the arms in every cluster, [C, K], by mean accuracies and costs (USD) [C, K].
 
     Arms of equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
     """
-    low, high = accuracy.min(axis=1, keepdims=True), accuracy.max(axis=1, keepdims=True)
+    low = accuracy.min(axis=1, keepdims=True)
+    high = accuracy.max(axis=1, keepdims=True)
     top = cost.max(axis=1, keepdims=True)
     better = np.divide(accuracy - low, high - low, out=np.ones_like(accuracy), where=high > low)
     cheaper = 1.0 - np.divide(cost, top, out=np.zeros_like(cost), where=top > 0)
@@ -161,7 +170,7 @@ def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray
 
 
 def rank_votes(scores: np.ndarray) -> np.ndarray:
-    """[C, K]: 1 / rank of every arm in its row, rank 1 for the largest (the first of equals)."""
+    """Return 1 / rank of every arm in its row, [C, K]; rank 1 is the largest, the first of equals."""
     order = np.argsort(-scores, axis=1, kind="stable")
     votes = np.empty_like(scores)
     np.put_along_axis(
@@ -171,7 +180,7 @@ def rank_votes(scores: np.ndarray) -> np.ndarray:
 
 
 class AvengersPro(PointPolicy):
-    """See the module."""
+    """Votes of the nearest clusters; `avengers_pro` in the module."""
 
     centers: np.ndarray
     votes: np.ndarray
@@ -180,7 +189,7 @@ class AvengersPro(PointPolicy):
     _ARRAYS: ClassVar = ("centers", "votes")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Centres [C, e] and votes [C, K]."""
+        """Fit centres [C, e] and votes [C, K]."""
         o = self.settings
         centers = offline.fit_once(("k-means", o.clusters, 0), lambda: kmeans_centers(points, o.clusters, 0))
         labels = nearest_center(points, centers)
@@ -189,7 +198,9 @@ class AvengersPro(PointPolicy):
 
         def votes(weight: float) -> np.ndarray:
             scores = balance(accuracy, cost, weight)
-            return rank_votes(scores) if o.vote == "rank" else scores
+            if o.vote == "rank":
+                return rank_votes(scores)
+            return scores
 
         if o.weight is not None:
             return centers, votes(o.weight)
@@ -206,7 +217,7 @@ class AvengersPro(PointPolicy):
 
 
 def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
-    """int [n, min(k, N)]: train rows by falling cosine (unit rows), the first of equals first."""
+    """Find the nearest train rows by falling cosine, int [n, min(k, N)], the first of equals first."""
     k = min(k, len(train))
     out = np.empty((len(points), k), dtype=np.int64)
     for start in range(0, len(points), 512):
@@ -225,15 +236,16 @@ class NearestPolicy(PointPolicy):
     train: np.ndarray
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Values [n, K] from the train rows near [n, k] of every prompt."""
+        """Rate the arms by the train rows near [n, k] of every prompt, [n, K]."""
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
         return self.rate(nearest_rows(points, self.train, self.settings.neighbours))
 
     def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
-        # which rows are nearest depends on no rho: looked up once for all streams of a problem
-        fits, k = stream.offline.fits, self.settings.neighbours
+        # the nearest rows do not depend on rho, so they are searched once for all streams of a problem
+        fits = stream.offline.fits
+        k = self.settings.neighbours
         if self.train is None or fits.get(UNIT_POINTS) is not self.train:
             return self._scores(points)  # learnt elsewhere, and loaded
         key = ("nearest rows", k)
@@ -251,7 +263,7 @@ class GuardedOptions(PolicyOptions):
 
 
 class GuardedKnn(NearestPolicy):
-    """See the module."""
+    """The best single arm unless the neighbours are sure of another arm; `guarded_knn` in the module."""
 
     utilities: np.ndarray
 
@@ -263,14 +275,20 @@ class GuardedKnn(NearestPolicy):
         return points, offline.utilities
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Mean lead over the fallback of arms that pass; 0 for the fallback, below -1 for the others."""
+        """Rate the arms by their mean lead over the fallback: 0 for the fallback, below -1 for an arm that
+        fails.
+        """
         left = self.columns[self.columns >= 0]
-        fallback = int(left[np.argmax(self.utilities[:, left].mean(axis=0))]) if len(left) else 0
+        if len(left):
+            fallback = int(left[np.argmax(self.utilities[:, left].mean(axis=0))])
+        else:
+            fallback = 0
         lead = self.utilities - self.utilities[:, [fallback]]
         out = np.empty((len(near), lead.shape[1]))
         for start in range(0, len(near), 512):
             part = lead[near[start : start + 512]]
-            mean, error = part.mean(axis=1), part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
+            mean = part.mean(axis=1)
+            error = part.std(axis=1, ddof=1) / np.sqrt(part.shape[1])
             passes = mean > self.settings.z * error
             out[start : start + 512] = np.where(passes, mean, mean - 2.0)
         out[:, fallback] = 0.0

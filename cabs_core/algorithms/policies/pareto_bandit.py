@@ -33,12 +33,18 @@ from cabs_core.base.utility import price
 
 #: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the
 #: penalty below which it is filled up again
-MAX_STALENESS, MAX_INFLATION, LEAST_SHARE = 1000, 200.0, 0.1
+MAX_STALENESS = 1000
+MAX_INFLATION = 200.0
+LEAST_SHARE = 0.1
 
 
 class ParetoModel(NamedTuple):
-    """What is learnt of every arm: inverse and precision [K, d, d], moment and theta [K, d]; floor [K], what
-    is left of the ridge penalty; updated and played int64 [K], the rounds of its last update and play."""
+    """Learnt arrays of all arms.
+
+    Attributes:
+        inverse, precision: [K, d, d]. moment, theta: [K, d]. floor: [K], what is left of the ridge penalty.
+        updated, played: int64 [K], rounds of the last update and of the last play.
+    """
 
     inverse: np.ndarray
     precision: np.ndarray
@@ -98,18 +104,23 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 def _decide(
     parts: ParetoParts, data: ParetoData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """The arm of largest upper bound less penalty (the first of equals); counts the round."""
+    """Return the arm of largest upper bound less penalty, the first of equals; count the round."""
     inverse, _, _, theta, _, updated, played = parts.model
-    x, penalties, clock = data.contexts[row], data.penalties[row], parts.clock
-    alpha, gamma = parts.alpha, parts.gamma
-    arm, best = -1, -np.inf
+    x = data.contexts[row]
+    penalties = data.penalties[row]
+    clock = parts.clock
+    alpha = parts.alpha
+    gamma = parts.gamma
+    arm = -1
+    best = -np.inf
     for j in range(mask.size):
         if mask[j]:
             idle = clock[0] - max(updated[j], played[j])
             variance = quadratic(inverse[j], x) * staleness_factor(gamma, idle)
             value = dot(theta[j], x) + alpha * np.sqrt(max(variance, 1e-12)) - penalties[j]
             if arm < 0 or value > best:
-                arm, best = j, value
+                arm = j
+                best = value
     clock[0] += 1
     played[arm] = clock[0]
     return arm, 1.0
@@ -128,7 +139,7 @@ def _forget(
     floor: np.ndarray,
     updated: np.ndarray,
 ) -> None:
-    """Discount an arm's model up to now."""
+    """Discount an arm's model by the rounds since its last update, up to round `now`."""
     if gamma < 1.0:
         decay = gamma ** min(now - updated[arm], MAX_STALENESS)
         d = theta.shape[1]
@@ -158,7 +169,8 @@ def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) 
     _forget(
         arm, parts.clock[0], parts.gamma, parts.penalty, inverse, precision, moment, theta, floor, updated
     )
-    x, score = data.contexts[row], data.scores[row, arm]
+    x = data.contexts[row]
+    score = data.scores[row, arm]
     for i in range(x.size):
         moment[arm, i] += score * x[i]
         for k in range(x.size):
@@ -167,30 +179,36 @@ def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) 
 
 
 def log_costs(means: np.ndarray) -> np.ndarray:
-    """[K] mean costs as logarithms from 0 (the cheapest) to 1 (the dearest); .5 where all are equal."""
+    """Scale the logarithms of mean costs [K] from 0 (the cheapest) to 1 (the dearest).
+
+    .5 if all are equal.
+    """
     positive = means[means > 0]
     if not len(positive) or positive.min() == positive.max():
         return np.full(len(means), 0.5)
-    low, high = np.log(positive.min()), np.log(positive.max())
+    low = np.log(positive.min())
+    high = np.log(positive.max())
     scaled: np.ndarray = np.clip((np.log(np.maximum(means, positive.min())) - low) / (high - low), 0.0, 1.0)
     return scaled
 
 
 def counting(contexts: np.ndarray) -> np.ndarray:
-    """Contexts [..., d] whose last feature, the constant, is 1."""
+    """Return contexts [..., d] whose last feature, the constant, is 1, so that its sum counts rounds."""
     inputs = np.array(contexts, dtype=np.float64)
     inputs[..., -1] = 1.0
     return inputs
 
 
 def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
-    """X'X [d, d] and Y'X [K, d] of the train split."""
+    """Return X'X [d, d] and Y'X [K, d] of the train split."""
     x = counting(offline.contexts)
     return x.T @ x, offline.scores.T @ x
 
 
 class ParetoBandit(CompiledPolicy):
-    """See the module. Needs contexts whose last feature is constant, and predicted costs.
+    """LinUCB with a prior and forgetting; see the module for the formula.
+
+    It needs contexts whose last feature is constant, and predicted costs.
 
     It learns scores, so that with cost 'linear' one model serves every rho.
     """
@@ -202,9 +220,12 @@ class ParetoBandit(CompiledPolicy):
     loop = staticmethod(round_loop(_decide, _learn))
 
     def start(self, offline: Offline | None) -> None:
-        """The prior of the train split; without one, cold models."""
-        o, k, d = self.settings, len(self.arms), self.dim
-        precision, moment = np.tile(o.penalty * np.eye(d), (k, 1, 1)), np.zeros((k, d))
+        """Start with the prior of the train split, or with cold models if there is none."""
+        o = self.settings
+        k = len(self.arms)
+        d = self.dim
+        precision = np.tile(o.penalty * np.eye(d), (k, 1, 1))
+        moment = np.zeros((k, d))
         self.price = np.full(k, 0.5)
         if offline is not None and len(offline):
             self.price = log_costs(offline.costs.mean(axis=0))
@@ -219,7 +240,8 @@ class ParetoBandit(CompiledPolicy):
         theta = np.einsum("kij,kj->ki", inverse, moment)
         stamps = [np.zeros(k, dtype=np.int64) for _ in range(2)]
         self.model = ParetoModel(inverse, precision, moment, theta, np.full(k, o.penalty), *stamps)
-        self.clock, self.gain = np.zeros(1, dtype=np.int64), np.empty(d)
+        self.clock = np.zeros(1, dtype=np.int64)
+        self.gain = np.empty(d)
         self.resized()
 
     def resized(self) -> None:
@@ -244,7 +266,7 @@ class ParetoBandit(CompiledPolicy):
         )
 
     def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
-        """Penalties of the arms, for expected costs [..., K]."""
+        """Return the penalties of the arms for expected costs [..., K]."""
         if self.settings.cost == "log":
             penalties: np.ndarray = self.settings.lambda_c * self.price
         else:
@@ -257,8 +279,10 @@ class ParetoBandit(CompiledPolicy):
 
     def choose(self, request: Request) -> Choice:
         k = len(self.arms)
-        rho, mask = self.rho_of(request), self.mask(request)
-        x, costs = counting(self.need(request, "context", self.dim)), None
+        rho = self.rho_of(request)
+        mask = self.mask(request)
+        x = counting(self.need(request, "context", self.dim))
+        costs = None
         if self.settings.cost == "linear":
             costs = self.costs_of(request)
         row = ParetoData(x[None], self._penalties(costs, rho)[None], self._no_scores)
@@ -277,8 +301,10 @@ class ParetoBandit(CompiledPolicy):
         return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
 
     def layout(self) -> dict[str, states.Field]:
-        """Rounds are counted by `clock`; `floor` is what is left of the ridge penalty."""
-        k, d, s = len(self.arms), self.dim, states.learnt
+        """Return the learnt arrays. `clock` counts rounds, `floor` is what is left of the ridge penalty."""
+        k = len(self.arms)
+        d = self.dim
+        s = states.learnt
         counts = s(k, low=0, high=states.MOST_ROUNDS, dtype=states.I8)
         return {
             "inverse": s(k, d, d),
@@ -293,7 +319,7 @@ class ParetoBandit(CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """PolicyError for negative variances and for arms that were played after the last round."""
+        """Raise PolicyError if a variance is negative or an arm was played after the last round."""
         states.check_variances(where, "inverse", arrays["inverse"])
         if max(arrays["updated"].max(), arrays["played"].max()) > arrays["clock"][0]:
             raise PolicyError(f"{where}: updated and played must not exceed clock")
@@ -303,11 +329,13 @@ class ParetoBandit(CompiledPolicy):
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         self.model = ParetoModel(*(np.array(arrays[name]) for name in ParetoModel._fields))
-        self.clock, self.price = np.array(arrays["clock"]), np.array(arrays["price"])
+        self.clock = np.array(arrays["clock"])
+        self.price = np.array(arrays["price"])
 
     def add_arm(self) -> None:
         """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
-        d, penalty = self.dim, self.settings.penalty
+        d = self.dim
+        penalty = self.settings.penalty
         now = self.clock[0]
         fresh = (np.eye(d) / penalty, penalty * np.eye(d), np.zeros(d), np.zeros(d), penalty, now, now)
         self.model = ParetoModel(
@@ -324,7 +352,8 @@ class ParetoBandit(CompiledPolicy):
 
     def resemble(self, arm: int, margin: float) -> None:
         """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds."""
-        model, penalty = self.model, self.settings.penalty
+        model = self.model
+        penalty = self.settings.penalty
         model.theta[-1] = model.theta[arm]
         # `floor` is what is left of the ridge penalty in the matrix of an arm that was discounted
         data = model.precision[arm] + (penalty - model.floor[arm]) * np.eye(self.dim)

@@ -100,7 +100,9 @@ class Stream:
 
     def latency_penalty(self, row: int, arm: int) -> float:
         """Return rho1 times the latency of an arm on a query, 0 if latency has no weight."""
-        return 0.0 if self.latencies is None else float(self.latency_weight * self.latencies[row, arm])
+        if self.latencies is None:
+            return 0.0
+        return float(self.latency_weight * self.latencies[row, arm])
 
     def outcome(self, row: int, arm: int, every_arm: bool = False) -> dict[str, Any]:
         """Return keyword arguments of `SafePolicy.update` for an arm that has answered query `row`.
@@ -240,7 +242,10 @@ def check_lane(policy: Policy, stream: Stream, lane: Lane, start: int, stop: int
     if policy.experts and lane.meta_weights is not None:
         shape = (total, policy.experts)
         _check_trace(where, "meta_weights", lane.meta_weights, shape, np.dtype(np.float32))
-    past = lane.actions[:start] if lane.arrivals is not None else lane.actions[:0]
+    if lane.arrivals is not None:
+        past = lane.actions[:start]
+    else:
+        past = lane.actions[:0]
     if past.size and not (past.min() >= 0 and past.max() < k):
         raise PolicyError(
             f"{where}: lane.actions of rounds before {start} hold numbers that are no arm of this problem"

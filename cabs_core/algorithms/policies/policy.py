@@ -119,7 +119,10 @@ class PolicyBase:
         self.round = 0
         self.dim = states.whole_number(name, "dim", dim)
         self.rho = states.number(name, "rho", rho, 0.0, states.RHO_LIMIT)
-        self.horizon = None if horizon is None else states.whole_number(name, "horizon", horizon)
+        if horizon is None:
+            self.horizon = None
+        else:
+            self.horizon = states.whole_number(name, "horizon", horizon)
         self.share = states.number(name, "binary_share", binary_share, 0.0, 1.0)
         if keys is None:
             keys = stream_keys(states.whole_number(name, "seed", seed, -(2**63), 2**63), random_key(name))
@@ -238,7 +241,10 @@ class PolicyBase:
         Raises:
             PolicyError: the request has neither, or a cost is negative.
         """
-        name = "predicted_costs" if request.static_costs is None else "static_costs"
+        if request.static_costs is None:
+            name = "predicted_costs"
+        else:
+            name = "static_costs"
         return self.need(request, name, len(self.arms), 0.0)
 
     def deltas_for(self, decision: Decision, outcome: Outcome) -> np.ndarray | None:

@@ -21,24 +21,24 @@ LEAST_P = 1e-3
 
 
 def affinity(ybar: np.ndarray) -> np.ndarray:
-    """R [K, K] of the context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles")."""
+    """Compute R [K, K] from context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles")."""
     R: np.ndarray = 1.0 - 2.0 * np.abs(ybar[:, None] - ybar[None, :])
     np.fill_diagonal(R, -np.inf)  # "to enforce self loops"
     return R
 
 
 def expected_graph(R: np.ndarray) -> np.ndarray:
-    """E[A] [K, K]: probability of every edge (Algorithm 1, line 6)."""
+    """Compute E[A] [K, K], the probability of every edge (Algorithm 1, line 6)."""
     return 1.0 / (1.0 + np.exp(-(1.0 - R) / 2.0))
 
 
 def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """A [K, K] of zeros and ones (line 6), from uniform draws [K, K] in [0, 1)."""
+    """Draw A [K, K] of zeros and ones (line 6), from uniform draws [K, K] in [0, 1)."""
     return (draws < E).astype(np.float64)
 
 
 def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
-    """argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik].
+    """Solve argmin over p of phi (line 8), for predictions f [K] and W_ik = A_ik E[A_ik].
 
     The supremum over theta* has a closed form: v_k = x'theta*_k enters as v_k (1[k = i*] - p_k) less
     (gamma / 4) (p'W)_k (v_k - f_k)^2, so that
@@ -48,7 +48,11 @@ def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
 
 
 def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
-    """bool [K]: arms that the appendix's IQR rule retains, for predicted deltas [K] and the played arm i."""
+    """Return bool [K], True for arms that the appendix's IQR rule retains.
+
+    Args:
+        delta: predicted deltas [K]. i: the played arm.
+    """
     others = np.delete(np.abs(delta), i)  # reading: quartiles over the other K - 1 arms
     low, high = np.quantile(others, [0.25, 0.75])
     retained: np.ndarray = np.abs(delta) > high + kappa * (high - low)
@@ -60,7 +64,8 @@ class Ridge:
     """The regression solver RS with linear models: ridge regression for every arm."""
 
     def __init__(self, K: int, d: int, penalty: float = 10.0):
-        self.V, self.u = np.tile(penalty * np.eye(d), (K, 1, 1)), np.zeros((K, d))
+        self.V = np.tile(penalty * np.eye(d), (K, 1, 1))
+        self.u = np.zeros((K, d))
 
     @property
     def theta(self) -> np.ndarray:
@@ -68,12 +73,12 @@ class Ridge:
         return np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""
+        """Predict x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""
         predictions: np.ndarray = np.clip(self.theta @ x, 0.0, 1.0)
         return predictions
 
     def feed(self, j: int, x: np.ndarray, target: float) -> None:
-        """One more row of arm j."""
+        """Add a row to the regression of arm j."""
         self.V[j] += np.outer(x, x)
         self.u[j] += target * x
 
@@ -82,18 +87,25 @@ class PlainCabsC:
     """Algorithm 1: correlation-aware bandits with surrogates, coupled."""
 
     def __init__(self, K: int, d: int, gamma: float = 4.0, kappa: float = 1.5):
-        self.rs, self.gamma, self.kappa = Ridge(K, d), gamma, kappa
-        self.n, self.b = np.zeros(K), np.zeros(K)  # line 3
+        self.rs = Ridge(K, d)
+        self.gamma = gamma
+        self.kappa = kappa
+        # line 3
+        self.n = np.zeros(K)
+        self.b = np.zeros(K)
 
     def policy(self, x: np.ndarray, A: np.ndarray, E: np.ndarray) -> np.ndarray:
-        """p [K] (lines 7 and 8)."""
+        """Compute p [K] (lines 7 and 8)."""
         return exploration(self.rs.predict(x), A * E, self.gamma)
 
     def update(
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
-        """Lines 11 to 16, for the surrogates s [K] of line 10 and the deltas [K] that they were made with."""
-        theta, retained = self.rs.theta, keeps(delta, i, self.kappa)
+        """Apply lines 11 to 16, for the surrogates s [K] of line 10 and the deltas [K] that they were made
+        with.
+        """
+        theta = self.rs.theta
+        retained = keeps(delta, i, self.kappa)
         for j in map(int, np.flatnonzero(A[i])):
             debiased = s[j] - self.b[j]  # line 11
             self.n[j] += 1.0  # line 12; line 13: the other arms keep theirs
@@ -110,10 +122,12 @@ class SquareCB:
     """The paper's algorithm of that name (appendix; Foster and Rakhlin 2020), mu = K."""
 
     def __init__(self, K: int, d: int, gamma: float = 4.0):
-        self.rs, self.gamma, self.K = Ridge(K, d), gamma, K
+        self.rs = Ridge(K, d)
+        self.gamma = gamma
+        self.K = K
 
     def policy(self, x: np.ndarray) -> np.ndarray:
-        """p [K]."""
+        """Compute p [K]."""
         f = self.rs.predict(x)
         p: np.ndarray = 1.0 / (self.K + self.gamma * (f.max() - f))
         best = int(f.argmax())
@@ -121,7 +135,7 @@ class SquareCB:
         return p
 
     def update(self, x: np.ndarray, i: int, r: float) -> None:
-        """The reward of the played arm."""
+        """Learn the reward of the played arm."""
         self.rs.feed(i, x, r)
 
 
@@ -133,23 +147,27 @@ class PlainCabsD:
     """
 
     def __init__(self, K: int, d: int, grid: np.ndarray):
-        self.experts, self.grid = (SquareCB(K, d), PlainCabsC(K, d)), grid
-        self.w, self.Delta = np.ones((2, len(grid))), 0.0  # line 4
+        self.experts = (SquareCB(K, d), PlainCabsC(K, d))
+        self.grid = grid
+        # line 4
+        self.w = np.ones((2, len(grid)))
+        self.Delta = 0.0
 
     def policies(self, x: np.ndarray, A: np.ndarray, E: np.ndarray) -> np.ndarray:
-        """p_m [2, K] of both experts (line 8)."""
+        """Compute p_m [2, K] of both experts (line 8)."""
         return np.array([self.experts[0].policy(x), self.experts[1].policy(x, A, E)])
 
     def mixture(self, p: np.ndarray) -> np.ndarray:
-        """q [K] (line 9)."""
+        """Compute q [K] (line 9)."""
         q: np.ndarray = (self.w / self.w.sum()).sum(axis=1) @ p
         return q
 
     def update(
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
-        """Lines 12 to 17, after arm i was drawn from q."""
-        mu, q = self.w / self.w.sum(), self.mixture(p)
+        """Apply lines 12 to 17, after arm i was drawn from q."""
+        mu = self.w / self.w.sum()
+        q = self.mixture(p)
         self.experts[0].update(x, i, r)  # line 12
         self.experts[1].update(x, A, p[1], i, r, s, delta)  # reading: importance weights of CABS-C's own p
         loss = 1.0 - s  # line 13

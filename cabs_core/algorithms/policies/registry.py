@@ -18,7 +18,7 @@ from cabs_core.base.streams import stream_keys
 
 
 def policy_class(name: str) -> type[Policy]:
-    """The class that implements a policy name. Raises PolicyError for unknown names."""
+    """Return the class that implements a policy name; raise PolicyError if the name is unknown."""
     cls = resolve_name(policy_record(name).path)
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise PolicyError(f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.Policy")
@@ -38,7 +38,7 @@ def build_policy(
     binary_share: float = 1.0,
     **options: Any,
 ) -> SafePolicy:
-    """A policy before its first round.
+    """Build a policy before its first round.
 
     Args:
         name: `name` or `name@preset`.
@@ -86,8 +86,9 @@ def policy_of_trial(
     horizon: int | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> SafePolicy:
-    """The policy of one trial of a replay, before its first round: `build_policy` for the arms, contexts, rho
-    and train split of a stream.
+    """Build the policy of one trial of a replay, before its first round.
+
+    It is `build_policy` for the arms, contexts, rho and train split of a stream.
 
     Args:
         seed, pool, trial: of its random streams, beside its name and rho. horizon: number of rounds.
@@ -111,7 +112,7 @@ def policy_of_trial(
 
 
 def load_policy(folder: str | Path) -> SafePolicy:
-    """The policy that `save` wrote into `folder`, of whichever class, with all that it learnt.
+    """Load the policy that `save` wrote into `folder`, of whichever class, with everything that it learnt.
 
     Raises:
         ProvenanceError: the folder holds anything else, or a file was altered or is missing.

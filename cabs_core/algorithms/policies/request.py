@@ -1,4 +1,4 @@
-"""What a policy is given and what it returns: train split, request, choice, decision and outcome.
+"""Inputs and outputs of a policy: train split, request, choice, decision and outcome.
 
 A router or a replay makes a `Request`, and the policy answers with a `Choice`. `SafePolicy.decide` makes a
 `Decision` of the choice. The decision carries everything that its update needs, so its reward may come in any
@@ -198,7 +198,10 @@ def checked_surrogate(where: str, value: Any, arms: int) -> Any:
     if type(value) is _ndarray and value.shape == (arms, arms) and value.dtype.kind == "f":
         return value.copy()
     try:
-        table = np.array(value) if not isinstance(value, np.ma.MaskedArray) else np.empty(0)
+        if not isinstance(value, np.ma.MaskedArray):
+            table = np.array(value)
+        else:
+            table = np.empty(0)
     except Exception:  # an array-like object can raise anything here
         table = np.empty(0)
     if table.shape != (arms, arms) or table.dtype.kind not in "fiu":
@@ -300,7 +303,10 @@ class Decision:
 
         A surrogate function is dropped: pass `deltas` to `update` then.
         """
-        table = self.surrogate if isinstance(self.surrogate, np.ndarray) else None
+        if isinstance(self.surrogate, np.ndarray):
+            table = self.surrogate
+        else:
+            table = None
         return {
             "format": FORMAT,
             "router": self.router,
@@ -422,7 +428,10 @@ def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ..
             )
     memory = decision.memory
     if type(memory) is not dict or memory.keys() != fields.keys():
-        held = sorted(map(str, memory)) if isinstance(memory, dict) else memory
+        if isinstance(memory, dict):
+            held = sorted(map(str, memory))
+        else:
+            held = memory
         raise PolicyError(f"{where}: Decision.memory holds {state.repr_of(held)}, expected {sorted(fields)}")
     checked = memory
     for name, (shape, low, high, dtype) in fields.items():

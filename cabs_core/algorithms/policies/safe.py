@@ -192,7 +192,10 @@ class SafePolicy:
                 self._memory_fields[k] = fields
             memory = check_decision(self.name, decision, fields)
             places = self._places(decision)
-            arm = decision.arm if places is None else _index_of(places, decision.arm)
+            if places is None:
+                arm = decision.arm
+            else:
+                arm = _index_of(places, decision.arm)
             given = Outcome(score, cost, latency_penalty, deltas, all_scores, all_costs, memory, arm, places)
             outcome = checked_outcome(self.name, k, given)
             key = decision.instance, decision.round
@@ -208,7 +211,10 @@ class SafePolicy:
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
             named = isinstance(decision.router, str) and decision.router
-            maker = f"router {state.excerpt(decision.router, 40)}" if named else "an unnamed router"
+            if named:
+                maker = f"router {state.excerpt(decision.router, 40)}"
+            else:
+                maker = "an unnamed router"
             raise PolicyError(
                 f"{self.name}: the decision was made by {maker}, this is router {self.router}; give its "
                 "feedback to the router that made it"

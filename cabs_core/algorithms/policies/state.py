@@ -1,4 +1,4 @@
-"""What a policy's state may be: checks of arrays and numbers, the ledger of learnt decisions, saved files.
+"""State of a policy: checks of arrays and numbers, the ledger of learnt decisions, saved files.
 
 Compiled code reads and writes where it is told and checks nothing. Whatever comes from outside (a caller, a
 queue of decisions, a file) therefore passes the checks of this module first. A `Field` says what an array
@@ -66,12 +66,12 @@ class Field(NamedTuple):
 
 
 def probabilities(*shape: int) -> Field:
-    """Field of an array of probabilities."""
+    """Return the field of an array of probabilities."""
     return Field(shape, 0.0, ONE)
 
 
 def learnt(*shape: int | str, low: float = -FINITE, high: float = FINITE, dtype: np.dtype = F8) -> Field:
-    """Field of a learnt array: finite, of any size unless `low` and `high` say otherwise."""
+    """Return the field of a learnt array: finite, of any size unless `low` and `high` say otherwise."""
     return Field(shape, low, high, dtype)
 
 
@@ -187,7 +187,9 @@ def whole_number(where: str, what: str, value: Any, low: int = 0, high: int = MO
 def excerpt(value: Any, most: int = 200) -> str:
     """Return the value as text of at most `most` characters."""
     full = str(value)
-    return full if len(full) <= most else full[: most - 3] + "..."
+    if len(full) <= most:
+        return full
+    return full[: most - 3] + "..."
 
 
 def repr_of(value: Any) -> str:

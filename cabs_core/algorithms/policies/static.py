@@ -37,41 +37,45 @@ class StaticPolicy(LoopPolicy):
     learns = False
     #: `[K]` of today's arms: place among the trained arms, -1: it joined since
     columns: np.ndarray
-    #: whether a policy that looks at points was built on embeddings, else on contexts
+    #: True if a policy that looks at points was built on embeddings, False for contexts
     on_embeddings = True
 
     @property
     def point(self) -> str:
         """Field of a request that is its point."""
-        return "embedding" if self.on_embeddings else "context"
+        if self.on_embeddings:
+            return "embedding"
+        return "context"
 
     def prepare(self) -> None:
-        """All arms are those of the train split."""
+        """Give every arm its place among the trained arms; at first all arms are of the train split."""
         self.columns = np.arange(len(self.arms))
 
     def start(self, offline: Offline | None) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def values(self, request: Request) -> np.ndarray:
-        """Value [K] of every arm for a request."""
+        """Return the value [K] of every arm for a request."""
         raise NotImplementedError
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Value [n, K] of every arm for every row of a replay."""
+        """Return the value [n, K] of every arm for every row of a replay."""
         raise NotImplementedError
 
     @property
     def trained_only(self) -> bool:
-        """Whether the method knows the B arms of the train split alone."""
+        """True if the method knows only the B arms of the train split."""
         return False
 
     @property
     def joined(self) -> np.ndarray:
         """bool [K]: arms that the method does not know."""
-        return self.columns < 0 if self.trained_only else np.zeros(len(self.arms), dtype=np.bool_)
+        if self.trained_only:
+            return self.columns < 0
+        return np.zeros(len(self.arms), dtype=np.bool_)
 
     def of_today(self, trained: np.ndarray) -> np.ndarray:
-        """[..., K] from the method's values [..., B]; 0 for an arm that joined.
+        """Return values [..., K] of today's arms from the method's values [..., B], 0 for an arm that joined.
 
         Raises:
             PolicyError: the method has no value for an arm of its train split.
@@ -83,23 +87,34 @@ class StaticPolicy(LoopPolicy):
         return np.where(self.joined, 0.0, trained[..., self.columns])
 
     def with_predictions(self, reads: Reads) -> Reads:
-        """The same, and what compares an arm that joined."""
-        return replace(reads, scores=True, costs=True) if self.joined.any() else reads
+        """Add the predictions that an arm that joined is compared by, if there is such an arm."""
+        if self.joined.any():
+            return replace(reads, scores=True, costs=True)
+        return reads
 
     def _played(self, values: np.ndarray, mask: np.ndarray, utilities: np.ndarray | None) -> np.ndarray:
-        """Arms [n] from values, available arms and expected utilities [n, K] (None: unknown)."""
-        method, joined = np.where(mask, values, -np.inf), self.joined
+        """Return the played arms [n].
+
+        Args:
+            values: [n, K] of the method. mask: bool [n, K] of available arms.
+            utilities: expected utilities [n, K] by which arms that joined are compared, or None.
+        """
+        method = np.where(mask, values, -np.inf)
+        joined = self.joined
         # where no other is available, one that joined is played
         arm: np.ndarray = np.argmax(np.where(mask & joined, -np.finfo(float).max, method), axis=1)
         if utilities is not None:
-            rows, others = np.arange(len(arm)), np.where(mask & joined, utilities, -np.inf)
+            rows = np.arange(len(arm))
+            others = np.where(mask & joined, utilities, -np.inf)
             best = np.argmax(others, axis=1)
             arm = np.where(others[rows, best] > utilities[rows, arm], best, arm)
         return arm
 
     def choose(self, request: Request) -> Choice:
         """Play the best available arm with probability 1."""
-        rho, mask, k = self.rho_of(request), self.mask(request), len(self.arms)
+        rho = self.rho_of(request)
+        mask = self.mask(request)
+        k = len(self.arms)
         utilities = None
         if request.predicted_scores is not None and self.joined.any():
             scores = self.need(request, "predicted_scores", k)
@@ -110,9 +125,10 @@ class StaticPolicy(LoopPolicy):
         return Choice(arm, 1.0, pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """All rounds at once."""
+        """Play all rounds at once."""
         check_lane(self, stream, lane, start, stop)
-        rows, utilities = lane.order[start:stop], None
+        rows = lane.order[start:stop]
+        utilities = None
         mask = stream.active(np.arange(start, stop))
         if self.joined.any():
             utilities = expected_utility(
@@ -126,7 +142,7 @@ class StaticPolicy(LoopPolicy):
         return {}, {"columns": self.columns.tolist()} if self.trained_only else {}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Inverse of `state`.
+        """Restore what `state` returned.
 
         Raises:
             PolicyError: an arm of the state has no place, or more than one.
@@ -155,16 +171,18 @@ class BestSingle(StaticPolicy):
 
     @property
     def trained_only(self) -> bool:
-        """It has no mean of an arm that joined."""
+        """True: the policy has no mean of an arm that joined."""
         return True
 
     def start(self, offline: Offline | None) -> None:
-        """Mean utilities [K] of the train split; zeros without one, so that the first arm is played."""
-        self.means = (
-            np.zeros(len(self.arms))
-            if offline is None or not len(offline)
-            else offline.utilities.mean(axis=0)
-        )
+        """Set the mean utilities [K] of the train split.
+
+        They are zeros without a train split, so that the first arm is played.
+        """
+        if offline is None or not len(offline):
+            self.means = np.zeros(len(self.arms))
+        else:
+            self.means = offline.utilities.mean(axis=0)
 
     def reads(self) -> Reads:
         return self.with_predictions(Reads())
@@ -193,7 +211,11 @@ class OracleBest(StaticPolicy):
     needs_outcomes: ClassVar[bool] = True
 
     def values(self, request: Request) -> np.ndarray:
-        """Raises PolicyError: outcomes are not known before a decision."""
+        """Refuse: outcomes are not known before a decision.
+
+        Raises:
+            PolicyError: always.
+        """
         raise PolicyError("oracle_best looks at the outcomes of all arms and exists in replay only")
 
     def table(self, stream: Stream) -> np.ndarray:
@@ -209,7 +231,7 @@ class Carrot(StaticPolicy):
         return Reads(scores=True, costs=True)
 
     def values(self, request: Request) -> np.ndarray:
-        """Expected utilities of the heads' predictions."""
+        """Return expected utilities [K] of the heads' predictions."""
         k = len(self.arms)
         return expected_utility(
             self.need(request, "predicted_scores", k),
@@ -251,12 +273,15 @@ class Predicted(StaticPolicy):
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
-        """No predictor yet; unknown predictors and bad settings are refused now."""
+        """Check predictor and settings. The predictor is fitted when it is first needed."""
         # a third of a second, and a replay reads predictions that are there
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
 
         self.predictor: Any = None
-        self.offline = offline if offline is not None and len(offline) >= 2 else None
+        if offline is not None and len(offline) >= 2:
+            self.offline = offline
+        else:
+            self.offline = None
         make_score_predictor(self.key, **self.predictor_settings)
 
     @property
@@ -264,22 +289,28 @@ class Predicted(StaticPolicy):
         """Key of its predictions in `static_scores`."""
         if self.settings.predictor is not None:
             return str(self.settings.predictor)
-        return "knn_literal" if (self.base, self.preset) == ("knn", "literal") else self.base
+        if (self.base, self.preset) == ("knn", "literal"):
+            return "knn_literal"
+        return self.base
 
     @property
     def own_predictor(self) -> bool:
-        """Whether its predictor is its own: with options, or of a kind that the oracles do not hold."""
+        """True if the policy has a predictor of its own: with options, or of a kind that the oracles do not
+        hold.
+        """
         from cabs_core.algorithms.predictors import STATIC  # noqa: PLC0415  (as in `start`)
 
         return bool(self.predictor_settings) or self.key not in STATIC
 
     @property
     def trained_only(self) -> bool:
-        """Its own predictor is not fitted again; those of the oracles know an arm that joined."""
+        """True if the predictor is the policy's own, which is never fitted again; the oracles know arms that
+        joined.
+        """
         return self.own_predictor
 
     def reads(self) -> Reads:
-        """The inputs of its own predictor where it has one, else the oracles' predictions under its key."""
+        """Read the inputs of the policy's own predictor, or the oracles' predictions under its key."""
         if self.own_predictor:
             on = self.on_embeddings
             return self.with_predictions(Reads(costs=True, embedding=on, context=not on, length=True))
@@ -298,7 +329,10 @@ class Predicted(StaticPolicy):
     def _fitted(self, offline: Offline) -> ScorePredictor:
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415  (as in `start`)
 
-        lengths = np.zeros(len(offline)) if offline.prompt_lengths is None else offline.prompt_lengths
+        if offline.prompt_lengths is None:
+            lengths = np.zeros(len(offline))
+        else:
+            lengths = offline.prompt_lengths
         predictor = make_score_predictor(self.key, **self.predictor_settings)
         return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
@@ -314,9 +348,14 @@ class Predicted(StaticPolicy):
         return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
-        """Expected utilities from the request's predictions, else from its own predictor."""
+        """Return expected utilities [K] from the request's predictions, or else from the policy's own
+        predictor.
+        """
         k = len(self.arms)
-        scores = None if self.predictor_settings else self.static_scores_of(request, self.key)
+        if self.predictor_settings:
+            scores = None
+        else:
+            scores = self.static_scores_of(request, self.key)
         costs = request.static_costs
         if scores is None:
             self._adopt(self.offline)
@@ -337,12 +376,15 @@ class Predicted(StaticPolicy):
         return expected_utility(scores, costs, self.rho_of(request), self.share)
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Expected utilities of all rows from the problem's predictions.
+        """Return expected utilities [n, K] of all rows from the problem's predictions.
 
         Where it has none, or `settings` are given, from a predictor fitted on the train split (its
         embeddings, else its contexts).
         """
-        scores = None if self.predictor_settings else stream.static_scores.get(self.key)
+        if self.predictor_settings:
+            scores = None
+        else:
+            scores = stream.static_scores.get(self.key)
         if scores is None:
             scores = self.of_today(self._predictions(stream))
         return expected_utility(scores, stream.static_costs, self.rho, self.share)
@@ -357,16 +399,22 @@ class Predicted(StaticPolicy):
         self._adopt(offline)
 
         def predict() -> np.ndarray:
-            rows = stream.contexts if offline.embeddings is None else stream.embeddings
+            if offline.embeddings is None:
+                rows = stream.contexts
+            else:
+                rows = stream.embeddings
             assert rows is not None  # a stream has embeddings where its train split has
-            lengths = stream.prompt_lengths if offline.prompt_lengths is not None else None
+            if offline.prompt_lengths is not None:
+                lengths = stream.prompt_lengths
+            else:
+                lengths = None
             predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
             return predictor.predict(rows, np.zeros(len(stream.contexts)) if lengths is None else lengths)
 
         return offline.fit_once(("predicted", *self._fit_key), predict)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Whether the predictor was fitted on embeddings; the predictor itself has files of its own."""
+        """Say if the predictor was fitted on embeddings. The predictor itself has files of its own."""
         return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:

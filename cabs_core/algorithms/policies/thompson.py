@@ -27,7 +27,8 @@ from cabs_core.base.compiled.rng import NOISE, normal
 #: Scores further than this many deviations from their mean are left out: less than 1e-9 of an arm's mass.
 REACH = 6.0
 #: Width of a panel in deviations of its narrowest arm, and the smallest part of it that halving goes to.
-PANEL_WIDTH, NARROWEST_PANEL = 3.0, 1 / 64
+PANEL_WIDTH = 3.0
+NARROWEST_PANEL = 1 / 64
 #: Largest difference between the sum of a panel and its known value.
 TOLERANCE = 1e-4
 #: A panel below which the largest score lies with a smaller probability than this is left out.
@@ -40,12 +41,13 @@ LEAST_PROBABILITY = 1e-9
 # Gauss-Legendre rule of 8 nodes on [0, 1]
 _NODES, _WEIGHTS = (0.5 * array for array in np.polynomial.legendre.leggauss(8))
 _NODES = _NODES + 0.5
-_ROOT_HALF, _NORMAL_PEAK = math.sqrt(0.5), 1.0 / math.sqrt(2.0 * math.pi)
+_ROOT_HALF = math.sqrt(0.5)
+_NORMAL_PEAK = 1.0 / math.sqrt(2.0 * math.pi)
 
 
 @kernel
 def _cdf(z: float) -> float:
-    """P(N(0, 1) < z), to 1.5e-7 (Abramowitz and Stegun 7.1.26: five times as fast as erfc)."""
+    """Compute P(N(0, 1) < z) to 1.5e-7 (Abramowitz and Stegun 7.1.26: five times as fast as erfc)."""
     a = abs(z) * _ROOT_HALF
     tail = _tail(a) * math.exp(-a * a)
     return 1.0 - tail if z > 0.0 else tail
@@ -53,7 +55,7 @@ def _cdf(z: float) -> float:
 
 @kernel
 def _tail(a: float) -> float:
-    """P(N(0, 1) > sqrt(2) a) divided by exp(-a^2), for a >= 0."""
+    """Compute P(N(0, 1) > sqrt(2) a) divided by exp(-a^2), for a >= 0."""
     k = 1.0 / (1.0 + 0.3275911 * a)
     series = -0.284496736 + k * (1.421413741 + k * (-1.453152027 + k * 1.061405429))
     return 0.5 * k * (0.254829592 + k * series)
@@ -111,7 +113,8 @@ def _add_panels(
     low: float, high: float, mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratch: np.ndarray
 ) -> None:
     """Add every arm's integral from low to high to out [K]; scratch [3, K], of which row 0 holds the tops."""
-    tops, part = scratch[0], scratch[2]
+    tops = scratch[0]
+    part = scratch[2]
     lower = low
     lower_mass = _all_below(lower, mean, sd, tops, lower)
     share = 1.0
@@ -138,7 +141,9 @@ def _add_panels(
 @kernel
 def _panel(lower: float, upper: float, mean: np.ndarray, sd: np.ndarray, scratch: np.ndarray) -> float:
     """Fill row 2 of scratch [3, K] with every arm's integral over a panel, and return their sum."""
-    tops, ratio, part = scratch[0], scratch[1], scratch[2]
+    tops = scratch[0]
+    ratio = scratch[1]
+    part = scratch[2]
     for j in range(part.size):
         part[j] = 0.0
     total = 0.0
@@ -176,16 +181,18 @@ def _normalise(mean: np.ndarray, sd: np.ndarray, certain: int, out: np.ndarray) 
 
 @kernel
 def draw_largest(keys: np.ndarray, t: int, mean: np.ndarray, sd: np.ndarray) -> int:
-    """Arm with the largest mean + sd N(0, 1) in round t, for mean and sd [K]; the first of equals.
+    """Return the arm with the largest mean + sd N(0, 1) in round t, for mean and sd [K]; the first of equals.
 
     An arm of mean -inf is not there.
     """
-    arm, best = 0, -np.inf
+    arm = 0
+    best = -np.inf
     for j in range(mean.size):
         if mean[j] > -np.inf:
             value = mean[j]
             if sd[j] > 0.0:
                 value += sd[j] * normal(keys, NOISE, t, j)
             if value > best:
-                arm, best = j, value
+                arm = j
+                best = value
     return arm

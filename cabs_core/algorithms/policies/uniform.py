@@ -31,7 +31,7 @@ def _decide_uniformly(
 
 @kernel
 def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
-    """Rewards change nothing."""
+    """Do nothing: rewards change nothing."""
 
 
 class RandomPolicy(CompiledPolicy):
@@ -42,18 +42,20 @@ class RandomPolicy(CompiledPolicy):
     loop = staticmethod(round_loop(_decide_uniformly, _learn_nothing))
 
     def start(self, offline: Offline | None) -> None:
-        """Nothing to prepare."""
+        """Do nothing: there is nothing to prepare."""
 
     def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
         return self.keys, np.empty(len(self.arms))
 
     def data(self, stream: Stream) -> None:
-        """It reads nothing."""
+        """Return None, because the policy reads nothing."""
 
     def reads(self) -> Reads:
         return Reads()
 
     def choose(self, request: Request) -> Choice:
-        rho, mask, parts = self.rho_of(request), self.mask(request), self.parts()
+        rho = self.rho_of(request)
+        mask = self.mask(request)
+        parts = self.parts()
         arm, probability = _decide_uniformly(parts, None, 0, mask, self.round, 0, self.new_trace())
         return Choice(int(arm), float(probability), parts[1], rho)

@@ -35,18 +35,19 @@ class UniRoute(Predicted):
 
     @property
     def predictor_settings(self) -> dict[str, Any]:
-        """One cluster a prompt, unless the settings say otherwise."""
+        """Options of the predictor: one cluster for every prompt, unless the settings say otherwise."""
         return {"top": 1, **self.settings.settings}
 
     def add_arm(self) -> None:
-        """Without scored prompts an arm counts as always wrong."""
+        """Add an arm that counts as always wrong, because it has no scored prompts."""
         self._adopt(self.offline)
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
     def add_scored_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """An arm with the errors of a few scored prompts; clusters without one have its mean score.
+        """Add an arm with the errors of a few scored prompts; clusters without a scored prompt have its mean
+        score.
 
         Raises:
             PolicyError: it was not fitted yet.

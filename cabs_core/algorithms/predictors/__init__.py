@@ -32,14 +32,14 @@ _CLASSES: dict[str, type[ScorePredictor]] = {
         TaskPredictor,
     )
 }
-#: those whose predictions the oracles give and every replay problem holds
+#: predictors whose predictions the oracles give and every replay problem holds
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
 SCORE_PREDICTORS = (*_CLASSES, "knn_literal")
 
 
 def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
-    """A new, unfitted predictor by name; options are those of its class.
+    """Return a new, unfitted predictor by name; options are those of its class.
 
     Raises:
         PolicyError: unknown name; the known ones are listed.
@@ -50,7 +50,7 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
 
 
 def predictor_class(name: str) -> type[ScorePredictor]:
-    """The class of a predictor by the name that its files carry.
+    """Return the class of a predictor by the name that its files carry.
 
     Raises:
         PolicyError: unknown name; the known ones are listed.
@@ -61,7 +61,7 @@ def predictor_class(name: str) -> type[ScorePredictor]:
 
 
 def load_score_predictor(folder: str | Path) -> ScorePredictor:
-    """The score predictor that was saved in `folder`, of whichever class.
+    """Load the score predictor that was saved in `folder`, of whichever class.
 
     Raises:
         ProvenanceError: there is none, or it has a format that this version does not read.

@@ -15,7 +15,7 @@ def adam_step(
     rate: float,
     tiny: float,
 ) -> None:
-    """One step of Adam in place, all arrays flat.
+    """Take one step of Adam in place, all arrays flat.
 
     One pass: half of the training was temporary arrays of numpy's.
 

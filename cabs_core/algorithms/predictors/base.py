@@ -30,18 +30,18 @@ class SavedPredictor:
     """The files of a predictor. Fitted attributes end in `_`."""
 
     name: ClassVar[str]
-    #: what is saved: names of fitted arrays, without their `_`, and of options
+    #: names of the saved arrays, without their `_`, and of the saved options
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
     _OPTIONS: ClassVar[tuple[str, ...]] = ()
 
     def state(self) -> State:
-        """(arrays, settings) from which `restore` makes the same predictor; settings are JSON values."""
+        """Return arrays and settings (JSON values) from which `restore` makes an equal predictor."""
         arrays = {name: np.asarray(getattr(self, f"{name}_")) for name in self._ARRAYS}
         return arrays, {name: getattr(self, name) for name in self._OPTIONS}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
+        """Return the predictor whose `state` this is."""
         self = cls(**settings)
         for name in cls._ARRAYS:
             setattr(self, f"{name}_", arrays[name])
@@ -130,7 +130,7 @@ class ScorePredictor(SavedPredictor, ABC):
         return self
 
     def predict(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
-        """Expected scores `[n, K]` float64 in [0, 1] for embeddings `[n, e]` and lengths `[n]`.
+        """Predict scores `[n, K]` float64 in [0, 1] for embeddings `[n, e]` and lengths `[n]`.
 
         Raises:
             DataError: the embeddings have another width than in `fit`, or a value is not finite.
@@ -154,7 +154,7 @@ class ScorePredictor(SavedPredictor, ABC):
 
 
 def read_header(folder: str | Path) -> dict[str, Any]:
-    """The JSON of a saved predictor: format, name and settings.
+    """Read the JSON of a saved predictor: format, name and settings.
 
     Raises:
         ProvenanceError: it cannot be read, or is of another format.
@@ -177,7 +177,10 @@ def check_inputs(
     rows: int = 2,
     what: str = "",
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Embeddings as float64 `[n, e]` and lengths as float64 `[n]`, or DataError saying what is wrong."""
+    """Return embeddings as float64 `[n, e]` and lengths as float64 `[n]`.
+
+    Raise DataError for a wrong value.
+    """
     x = np.asarray(embeddings)
     if x.ndim != 2 or x.shape[1] < 1 or len(x) < rows:
         raise DataError(f"{what}embeddings have shape {x.shape}: expected [n >= {rows}, e >= 1]")
@@ -188,7 +191,10 @@ def check_inputs(
     if lengths.shape != (len(x),):
         raise DataError(f"{what}prompt_lengths have shape {lengths.shape}: expected {(len(x),)}")
     for name, array in (("embeddings", x), ("prompt_lengths", lengths)):
-        bad = ~np.isfinite(array) if name == "embeddings" else ~(np.isfinite(array) & (array >= 0))
+        if name == "embeddings":
+            bad = ~np.isfinite(array)
+        else:
+            bad = ~(np.isfinite(array) & (array >= 0))
         if bad.any():
             row = int(np.argwhere(bad)[0][0])
             raise DataError(
@@ -198,7 +204,7 @@ def check_inputs(
 
 
 def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what: str = "") -> np.ndarray:
-    """Scores as float64 `[rows, K]` in [0, 1], or DataError saying which cell is wrong."""
+    """Return scores as float64 `[rows, K]` in [0, 1]; raise DataError that names the wrong cell."""
     y = np.asarray(scores, dtype=np.float64)
     if y.ndim != 2 or len(y) != rows or y.shape[1] < 1 or (arms is not None and y.shape[1] != arms):
         raise DataError(f"{what}scores have shape {y.shape}: expected [{rows}, {arms or 'K >= 1'}]")
@@ -210,7 +216,7 @@ def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what:
 
 
 def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """Weights `[m]` >= 0 of members `[n, m]` with the least squared error of a target `[n]`."""
+    """Return weights `[m]` >= 0 of members `[n, m]` with the least squared error of a target `[n]`."""
     from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, where predictors are fitted)
 
     weights: np.ndarray = nnls(members, target)[0]
@@ -218,30 +224,33 @@ def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def contrasts(values: np.ndarray) -> np.ndarray:
-    """Scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores as they are.
+    """Return scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores
+    themselves.
 
     Which arm to play depends on these alone; how hard a prompt is for all arms together changes no decision.
     """
-    return values - values.mean(axis=1, keepdims=True) if values.shape[1] > 1 else values
+    if values.shape[1] > 1:
+        return values - values.mean(axis=1, keepdims=True)
+    return values
 
 
 def contrast_error(predicted: np.ndarray, actual: np.ndarray) -> float:
-    """Mean squared error of the contrasts between the arms of a query, of predictions and scores `[n, K]`."""
+    """Return the mean squared error of the contrasts between the arms of a query, for arrays `[n, K]`."""
     return float((contrasts(predicted - actual) ** 2).mean())
 
 
 def held_out_part(n: int, seed: int) -> np.ndarray:
-    """Boolean `[n]`: about a tenth of n rows (at least one), drawn from `seed`."""
+    """Draw about a tenth of n rows (at least one) by `seed`; return bool `[n]`."""
     part = np.zeros(n, dtype=bool)
     part[np.random.default_rng([seed, 20]).permutation(n)[: max(1, n // 10)]] = True
     return part
 
 
 def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays with `prefix.` before every name."""
+    """Return the arrays with `prefix.` before every name."""
     return {f"{prefix}.{key}": value for key, value in arrays.items()}
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """The arrays whose name begins with `prefix.`, without it."""
+    """Return the arrays whose name begins with `prefix.`, under the rest of their name."""
     return {key[len(prefix) + 1 :]: value for key, value in arrays.items() if key.startswith(prefix + ".")}

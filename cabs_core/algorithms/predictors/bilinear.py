@@ -32,13 +32,16 @@ PATIENCE = 4
 
 
 def cross_entropy(logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """(mean of -y log p - (1 - y) log(1 - p), its gradient) at p = sigmoid(logits `[B, K]`)."""
+    """Return the mean of -y log p - (1 - y) log(1 - p) at p = sigmoid(logits `[B, K]`), and its gradient."""
     loss = np.logaddexp(0.0, logits) - y * logits
     return float(loss.mean()), (expit(logits) - y) / y.size
 
 
 def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-    """(mean of -log sigmoid(s_i - s_j) over pairs with y_i > y_j, its gradient `[B, K]`); 0 without any."""
+    """Return the mean of -log sigmoid(s_i - s_j) over pairs with y_i > y_j, and its gradient `[B, K]`.
+
+    The loss is 0 if there is no such pair.
+    """
     wins = y[:, :, None] > y[:, None, :]
     count = int(wins.sum())
     if not count:
@@ -60,15 +63,17 @@ class _Bilinear(ScorePredictor):
 
     @abstractmethod
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Weights before training."""
+        """Return the weights before training."""
 
     @abstractmethod
     def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """(logits `[B, K]`, hidden values `[B, d]`) for scaled embeddings `[B, e]`."""
+        """Return logits `[B, K]` and hidden values `[B, d]` for scaled embeddings `[B, e]`."""
 
     @abstractmethod
     def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        """Gradient of the loss by the weights, from hidden values and the slope by the logits `[B, K]`."""
+        """Return the gradient of the loss by the weights, from hidden values and the slope by the logits `[B,
+        K]`.
+        """
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
         return self._forward(x)[0]
@@ -79,8 +84,10 @@ class _Bilinear(ScorePredictor):
                 f"{self.name}: dim {dim} and epochs {epochs} must be >= 1, learning_rate {learning_rate} > 0 "
                 f"and weight_decay {weight_decay} >= 0"
             )
-        self.dim, self.epochs = int(dim), int(epochs)
-        self.learning_rate, self.weight_decay = float(learning_rate), float(weight_decay)
+        self.dim = int(dim)
+        self.epochs = int(epochs)
+        self.learning_rate = float(learning_rate)
+        self.weight_decay = float(weight_decay)
 
     def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         return cross_entropy(logits, y)
@@ -96,10 +103,13 @@ class _Bilinear(ScorePredictor):
         self.scale_ = float(1.0 / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
         if validation is None:
             part = held_out_part(len(x), seed)
-            held, train = (x[part], y[part]), (x[~part], y[~part])
+            held = (x[part], y[part])
+            train = (x[~part], y[~part])
         else:
-            held, train = (validation[0], validation[2]), (x, y)
-        train, held = (self._scale(train[0]), train[1]), (self._scale(held[0]), held[1])
+            held = (validation[0], validation[2])
+            train = (x, y)
+        train = (self._scale(train[0]), train[1])
+        held = (self._scale(held[0]), held[1])
         rng = np.random.default_rng([seed, 31])
         self.weights_ = self._start(y, rng)
         self._train(*train, *held, rng)
@@ -114,7 +124,9 @@ class _Bilinear(ScorePredictor):
         first = {name: np.zeros_like(w) for name, w in weights.items()}
         second = {name: np.zeros_like(w) for name, w in weights.items()}
         best: dict[str, np.ndarray] | None = None
-        best_loss, waited, step = np.inf, 0, 0
+        best_loss = np.inf
+        waited = 0
+        step = 0
         for _ in range(self.epochs):
             order = rng.permutation(len(x))
             for start in range(0, len(x), BATCH):
@@ -139,7 +151,9 @@ class _Bilinear(ScorePredictor):
                     )
             loss, _ = self._loss(self._logits(held_x), held_y)
             if loss < best_loss:
-                best, best_loss, waited = {name: w.copy() for name, w in weights.items()}, loss, 0
+                best = {name: w.copy() for name, w in weights.items()}
+                best_loss = loss
+                waited = 0
             else:
                 waited += 1
                 if waited >= PATIENCE:
@@ -172,7 +186,8 @@ class _Bilinear(ScorePredictor):
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = super().restore({}, settings["options"])
         self.weights_ = dict(arrays)
-        self.width_, self.scale_ = int(settings["width"]), float(settings["scale"])
+        self.width_ = int(settings["width"])
+        self.scale_ = float(settings["scale"])
         for name, value in settings["extra"].items():
             setattr(self, name, value)
         return self
@@ -207,12 +222,15 @@ class FactorisationPredictor(_Bilinear):
         super().__init__(dim, learning_rate, weight_decay, epochs)
         if loss not in ("cross_entropy", "pair") or not noise >= 0:
             raise PolicyError(f"mf: loss {loss!r} must be 'cross_entropy' or 'pair' and noise {noise} >= 0")
-        self.loss, self.noise = loss, float(noise)
+        self.loss = loss
+        self.noise = float(noise)
         self.calibration_ = [1.0, 0.0]
 
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         # as the sources: standard normal vectors per arm, uniform linear maps
-        k, e, d = y.shape[1], self.width_, self.dim
+        k = y.shape[1]
+        e = self.width_
+        d = self.dim
         weights = {
             "arms": rng.standard_normal((k, d)),
             "projection": rng.uniform(-1, 1, (d, e)) / np.sqrt(e),
@@ -223,7 +241,9 @@ class FactorisationPredictor(_Bilinear):
         return weights
 
     def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
-        return cross_entropy(logits, y) if self.loss == "cross_entropy" else pair_loss(logits, y)
+        if self.loss == "cross_entropy":
+            return cross_entropy(logits, y)
+        return pair_loss(logits, y)
 
     def _vectors(self) -> np.ndarray:
         p = self.weights_["arms"]
@@ -240,7 +260,8 @@ class FactorisationPredictor(_Bilinear):
         return logits + w["constant"] if self.loss == "cross_entropy" else logits, q
 
     def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        w, vectors = self.weights_, self._vectors()
+        w = self.weights_
+        vectors = self._vectors()
         arms = slope.T @ (hidden * w["classifier"])
         back = slope @ vectors
         through = back * w["classifier"]
@@ -253,7 +274,7 @@ class FactorisationPredictor(_Bilinear):
         return out
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Slope and constant that make scores of the pair loss's differences: Newton on two numbers."""
+        """Fit slope and constant that turn differences of the pair loss into scores, by Newton's method."""
         if self.loss != "pair":
             return
         s = self._logits(x)
@@ -295,7 +316,9 @@ class MirtPredictor(_Bilinear):
         super().__init__(dim, learning_rate, weight_decay, epochs)
 
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        k, e, d = y.shape[1], self.width_, self.dim
+        k = y.shape[1]
+        e = self.width_
+        d = self.dim
         return {
             "abilities": rng.standard_normal((k, d)) / np.sqrt(d),
             "discrimination": rng.uniform(-1, 1, (d, e)) / np.sqrt(e),
@@ -311,7 +334,8 @@ class MirtPredictor(_Bilinear):
 
     def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w = self.weights_
-        back, total = slope @ w["abilities"], slope.sum(axis=1)
+        back = slope @ w["abilities"]
+        total = slope.sum(axis=1)
         return {
             "abilities": slope.T @ hidden,
             "discrimination": back.T @ x,

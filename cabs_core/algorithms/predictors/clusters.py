@@ -20,7 +20,7 @@ JOINED_PROMPTS = 4.0
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """Rows `[n, d]` scaled to length 1; a row of zeros stays zero."""
+    """Scale rows `[n, d]` to length 1; a row of zeros stays zero."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     unit = np.zeros_like(x, dtype=np.float64)
     np.divide(x, norms, out=unit, where=norms > 0)
@@ -28,8 +28,10 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
-    """Centres `[min(clusters, distinct points), e]` of k-means, best of 3 starts: ten are no better in what a
-    router earns. Runs on one thread: else sums differ between runs.
+    """Return k-means centres `[min(clusters, distinct points), e]`, the best of 3 starts.
+
+    Ten starts are no better in what a router earns. One thread is used, because sums differ between runs
+    otherwise.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
@@ -40,13 +42,16 @@ def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 
 def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """int `[n]`: the centre of least Euclidean distance (the first of equals)."""
+    """Return the centre of least Euclidean distance, int `[n]`, the first of equals."""
     nearest: np.ndarray = np.argmin((centers**2).sum(axis=1) - 2.0 * (points @ centers.T), axis=1)
     return nearest
 
 
 def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tuple[np.ndarray, np.ndarray]:
-    """(means `[clusters, K]` of each cluster's rows, counts `[clusters]`); an empty cluster has mean 0."""
+    """Return the means `[clusters, K]` of each cluster's rows and the counts `[clusters]`.
+
+    An empty cluster has mean 0.
+    """
     counts = np.bincount(labels, minlength=clusters).astype(np.float64)
     sums = np.zeros((clusters, values.shape[1]))
     np.add.at(sums, labels, values)
@@ -54,7 +59,9 @@ def cluster_means(labels: np.ndarray, values: np.ndarray, clusters: int) -> tupl
 
 
 def soft_membership(points: np.ndarray, centers: np.ndarray, top: int, beta: float) -> np.ndarray:
-    """`[n, clusters]` softmax of -beta (1 - x.c) over the `top` nearest centres, 0 for the others."""
+    """Compute the softmax of -beta (1 - x.c) over the `top` nearest centres, `[n, clusters]`, 0 for the
+    others.
+    """
     distance = 1.0 - points @ centers.T
     order = np.argsort(distance, axis=1, kind="stable")[:, : min(top, len(centers))]
     near = np.take_along_axis(distance, order, axis=1)
@@ -83,7 +90,9 @@ class ClusterPredictor(ScorePredictor):
             raise PolicyError(
                 f"clusters: clusters {clusters} and top {top} must be >= 1 and beta {beta} >= 0"
             )
-        self.clusters, self.top, self.beta = int(clusters), int(top), float(beta)
+        self.clusters = int(clusters)
+        self.top = int(top)
+        self.beta = float(beta)
 
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
@@ -96,7 +105,7 @@ class ClusterPredictor(ScorePredictor):
         self.means_, _ = cluster_means(labels, y, len(self.centers_))
 
     def with_means(self, means: np.ndarray) -> Self:
-        """The same clusters with other mean scores [clusters, K]; nothing else is copied."""
+        """Return the same clusters with other mean scores [clusters, K]; nothing else is copied."""
         extended = copy(self)
         extended.means_ = means
         return extended
@@ -160,7 +169,9 @@ class HierShrinkPredictor(ScorePredictor):
             raise PolicyError(
                 f"hier_shrink: coarse {coarse} and fine {fine} must be >= 1 and strength {strength} > 0"
             )
-        self.coarse, self.fine, self.strength = int(coarse), int(fine), float(strength)
+        self.coarse = int(coarse)
+        self.fine = int(fine)
+        self.strength = float(strength)
 
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
@@ -178,7 +189,8 @@ class HierShrinkPredictor(ScorePredictor):
         return means * counts[:, None], counts
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        points, s = unit_rows(x), self.strength
+        points = unit_rows(x)
+        s = self.strength
         coarse = nearest_center(points, self.coarse_centers_)
         fine = nearest_center(points, self.fine_centers_)
         first = (self.coarse_sums_[coarse] + s * self.mean_) / (self.coarse_counts_[coarse, None] + s)

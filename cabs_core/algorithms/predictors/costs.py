@@ -59,18 +59,18 @@ class ContextCostPredictor:
         return np.concatenate([linear[:, None], shape, components, components * shape[:, :1]], axis=1)
 
     def predict(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Costs `[n, K]` float64 (USD)."""
+        """Predict costs `[n, K]` float64 (USD)."""
         z = self._features(embeddings, lengths) - self.center_
         costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
         return costs
 
     def state(self) -> dict[str, np.ndarray]:
-        """Arrays from which `restore` makes the same predictor (with the same components)."""
+        """Return arrays from which `restore` makes an equal predictor (with the same components)."""
         return {name: getattr(self, f"{name}_") for name in self._ARRAYS}
 
     @classmethod
     def restore(cls, pca: PcaFeatures, arrays: dict[str, Any]) -> Self:
-        """Inverse of `state`."""
+        """Return the predictor whose `state` this is, on the components `pca`."""
         self = cls()
         self.pca_ = pca
         for name in self._ARRAYS:
@@ -110,7 +110,8 @@ class CostPredictor(SavedPredictor):
         Raises:
             DataError: shapes disagree, or a value is negative or not finite.
         """
-        lengths, c = _check_lengths(prompt_lengths), np.asarray(costs, dtype=np.float64)
+        lengths = _check_lengths(prompt_lengths)
+        c = np.asarray(costs, dtype=np.float64)
         if c.ndim != 2 or c.shape[0] != len(lengths) or not c.size:
             raise DataError(f"costs have shape {c.shape}: expected [{len(lengths)}, K >= 1]")
         bad = ~(np.isfinite(c) & (c >= 0))
@@ -129,7 +130,7 @@ class CostPredictor(SavedPredictor):
         return self
 
     def predict(self, prompt_lengths: np.ndarray) -> np.ndarray:
-        """Costs `[n, K]` float64 (USD) for lengths `[n]`."""
+        """Predict costs `[n, K]` float64 (USD) for lengths `[n]`."""
         z = (self._features(_check_lengths(prompt_lengths, rows=0)) - self.center_) / self.scale_
         costs: np.ndarray = np.clip(self.mean_ + z @ self.weights_, 0.25 * self.mean_, 4.0 * self.mean_)
         return costs

@@ -29,7 +29,8 @@ class PcaFeatures:
         x = np.asarray(embeddings)
         center = x.mean(axis=0, dtype=np.float64)
         values, vectors = np.linalg.eigh(sum(part.T @ part for part in centred(x, center)) / len(x))
-        values, vectors = values[::-1], vectors[:, ::-1]
+        values = values[::-1]
+        vectors = vectors[:, ::-1]
         # no more components than the data has directions
         count = max(1, min(dim, int((values > 1e-12 * max(values[0], 1e-300)).sum())))
         vectors = vectors[:, :count]
@@ -39,7 +40,7 @@ class PcaFeatures:
         return cls(center, vectors * signs * np.sqrt(SQUARED_NORM / spread))
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
-        """Contexts `[n, d + 1]` float64; the last column is the constant 2."""
+        """Return contexts `[n, d + 1]` float64, whose last column is the constant 2."""
         x = np.asarray(embeddings)
         out = np.full((len(x), self.basis.shape[1] + 1), CONSTANT)
         for i, part in enumerate(centred(x, self.center)):
@@ -48,11 +49,11 @@ class PcaFeatures:
 
 
 def centred(x: np.ndarray, center: np.ndarray | np.floating) -> Iterator[np.ndarray]:
-    """x `[n, e]` less the centre (`[e]`, or one for all), `ROWS` rows at a time to save memory."""
+    """Yield x `[n, e]` less the centre (`[e]`, or one number), `ROWS` rows at a time to save memory."""
     return (x[start : start + ROWS] - center for start in range(0, len(x), ROWS))
 
 
 def length_features(lengths: np.ndarray, center: float, scale: float) -> np.ndarray:
-    """`[n, 3]`: z, z^2, tanh 2z of the standardised log prompt length, clipped to 4 deviations."""
+    """Return z, z^2, tanh 2z `[n, 3]` of the standardised log prompt length, clipped to 4 deviations."""
     z = np.clip((np.log1p(np.asarray(lengths, dtype=np.float64)) - center) / scale, -4.0, 4.0)
     return np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)

@@ -30,7 +30,7 @@ from cabs_core.base.errors import PolicyError
 
 
 class KernelPredictor(ScorePredictor):
-    """See the module's docstring.
+    """Kernel regression in rotated arm space, averaged with a stack; see the module for the method.
 
     Args:
         landmarks: Nystrom landmarks, drawn from the train prompts (all of them when there are fewer).
@@ -83,8 +83,10 @@ class KernelPredictor(ScorePredictor):
                 f"penalties {penalties}, stack_penalties {stack_penalties}, neighbours {neighbours}: all "
                 "must be positive"
             )
-        self.landmarks, self.bandwidth = int(landmarks), float(bandwidth)
-        self.length_scale, self.neighbours = float(length_scale), int(neighbours)
+        self.landmarks = int(landmarks)
+        self.bandwidth = float(bandwidth)
+        self.length_scale = float(length_scale)
+        self.neighbours = int(neighbours)
         self.penalties = tuple(float(p) for p in penalties)
         self.stack_penalties = tuple(float(p) for p in stack_penalties)
 
@@ -106,7 +108,8 @@ class KernelPredictor(ScorePredictor):
         return square
 
     def _set_marks(self, marks: np.ndarray) -> None:
-        self.marks_, self.marks_square_ = marks, (marks**2).sum(1)
+        self.marks_ = marks
+        self.marks_square_ = (marks**2).sum(1)
 
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
@@ -125,7 +128,8 @@ class KernelPredictor(ScorePredictor):
 
     def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
         logs = np.log1p(lengths)
-        self.log_center_, self.log_scale_ = float(logs.mean()), float(max(logs.std(), 1e-6))
+        self.log_center_ = float(logs.mean())
+        self.log_scale_ = float(max(logs.std(), 1e-6))
         # in blocks: a copy of the train split would be as large as everything else together
         blocks = [slice(start, start + 2048) for start in range(0, len(x), 2048)]
         squares = np.concatenate([(x[rows] ** 2).sum(axis=1) for rows in blocks])
@@ -141,7 +145,8 @@ class KernelPredictor(ScorePredictor):
         targets = centred @ self.rotation_
         # features K_nm L^-T with K_mm = L L': the ridge penalty is then the RKHS norm
         factor = cholesky(self._rbf(self.marks_) + 1e-6 * np.eye(m), lower=True)
-        gram, moment = np.zeros((m, m)), np.zeros((m, y.shape[1]))
+        gram = np.zeros((m, m))
+        moment = np.zeros((m, y.shape[1]))
         for rows in blocks:
             block = self._rbf(self._points(x[rows], lengths[rows]))
             gram += block.T @ block
@@ -167,7 +172,7 @@ class KernelPredictor(ScorePredictor):
         self.knn_._fit(x, lengths, y, None, seed)
 
     def _ridge_and_knn(self, x: np.ndarray, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Rotated predictions `[n, K]` of ridge and kNN."""
+        """Return rotated predictions `[n, K]` of ridge and kNN."""
         ridge = (self.ridge_._predict(x, lengths) - self.mean_) @ self.rotation_
         knn = (self.knn_._predict(x, lengths) - self.mean_) @ self.rotation_
         return ridge, knn
@@ -184,7 +189,7 @@ class KernelPredictor(ScorePredictor):
             self.stack_rest_ = nonnegative_weights(rest, targets[:, 1:].ravel())
 
     def _combine(self) -> None:
-        """One weight matrix on the landmarks for everything that is linear in the kernel."""
+        """Combine all parts that are linear in the kernel into one weight matrix on the landmarks."""
         share = np.tile(self.stack_rest_[:, None], (1, len(self.mean_)))
         share[:, 0] = self.stack_first_
         count = len(self.stack_penalties)
@@ -225,7 +230,8 @@ class KernelPredictor(ScorePredictor):
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = super().restore(arrays, settings["options"])
         self._set_marks(arrays["marks"])
-        self.log_center_, self.log_scale_ = settings["log_center"], settings["log_scale"]
+        self.log_center_ = settings["log_center"]
+        self.log_scale_ = settings["log_scale"]
         self.norm_ = settings["norm"]
         self.ridge_ = RidgePredictor.restore(without_prefix("ridge", arrays), settings["ridge"])
         self.knn_ = KnnPredictor.restore(without_prefix("knn", arrays), settings["knn"])

@@ -17,13 +17,15 @@ from safetensors.numpy import save_file
 from cabs_core.base.atomic import atomic_path
 
 #: train prompts above which lists are kept, and searched below a bound that every _STRIDE-th prompt gives
-MANY, _STRIDE = 16_384, 16
+MANY = 16_384
+_STRIDE = 16
 #: length of a list that is kept, and values of a block of distances
-LENGTH, _BLOCK = 200, 2**22
+LENGTH = 200
+_BLOCK = 2**22
 
 
 def nearest(distance: np.ndarray, top: int) -> np.ndarray:
-    """Columns `[rows, top]` of the least values of every row, in no order.
+    """Return the columns `[rows, top]` of the least values of every row, in no order.
 
     Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of
     them are searched whole. A search of all columns would cost more than the distances themselves.
@@ -38,7 +40,8 @@ def nearest(distance: np.ndarray, top: int) -> np.ndarray:
     place = np.arange(len(row)) - np.repeat(np.cumsum(counts) - counts, counts)
     candidates = np.zeros((rows, max(int(counts.max()), top)), dtype=np.int64)
     below = np.full(candidates.shape, np.inf, dtype=distance.dtype)
-    candidates[row, place], below[row, place] = column, distance[row, column]
+    candidates[row, place] = column
+    below[row, place] = distance[row, column]
     near = np.take_along_axis(candidates, np.argpartition(below, top - 1, axis=1)[:, :top], axis=1)
     few = np.flatnonzero(counts < top)
     if len(few):
@@ -49,13 +52,17 @@ def nearest(distance: np.ndarray, top: int) -> np.ndarray:
 def search(
     points: np.ndarray, half: np.ndarray, x: np.ndarray, top: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """For chunks of rows of x `[n, e]`: (slice, rows of points `[N, e]` float32 nearest to each
-    `[rows, top]`, nearest first).
+    """Yield, for chunks of rows of x `[n, e]`, the slice and the nearest rows of points `[N, e]` float32.
+
+    The nearest rows `[rows, top]` come nearest first.
 
     Args:
         half: `[N]`, half the squared length of every point.
     """
-    size = 512 if len(points) <= MANY else max(32, _BLOCK // len(points))
+    if len(points) <= MANY:
+        size = 512
+    else:
+        size = max(32, _BLOCK // len(points))
     for start in range(0, len(x), size):
         rows = slice(start, min(start + size, len(x)))
         distance = x[rows].astype(np.float32) @ points.T
@@ -66,7 +73,7 @@ def search(
 
 
 def halves(points: np.ndarray) -> np.ndarray:
-    """`[n]` half the squared length of every point: with it, a distance costs one product."""
+    """Return half the squared length of every point, `[n]`. With it, a distance costs one product."""
     parts = (
         points[start : start + MANY] for start in range(0, len(points), MANY)
     )  # squares would be a second copy
@@ -83,19 +90,23 @@ class NeighbourLists:
     """
 
     def __init__(self, points: np.ndarray, rows: np.ndarray, near: np.ndarray):
-        self.points, self.half, self.near = points, halves(points), near
+        self.points = points
+        self.half = halves(points)
+        self.near = near
         self._place = {_key(row): i for i, row in enumerate(rows)}
 
     def of(self, x: np.ndarray, top: int) -> np.ndarray | None:
-        """`[rows, top]` neighbours of embeddings `[rows, e]`; None unless all of them are known."""
+        """Return neighbours `[rows, top]` of embeddings `[rows, e]`, or None if one of them is not known."""
         if top > self.near.shape[1]:
             return None
         places = [self._place.get(_key(row), -1) for row in x.astype(np.float32, copy=False)]
-        return None if -1 in places else self.near[places, :top]
+        if -1 in places:
+            return None
+        return self.near[places, :top]
 
     @classmethod
     def cached(cls, points: np.ndarray, rows: np.ndarray, folder: Path) -> NeighbourLists:
-        """The lists, read from `folder` where they were searched before, else searched and written there."""
+        """Return the lists, read from `folder` if they are there, otherwise searched and written there."""
         points, rows = (np.ascontiguousarray(a, dtype=np.float32) for a in (points, rows))
         digest = hashlib.sha256(f"{LENGTH} {points.shape} {rows.shape}".encode())
         for array in (points, rows):
@@ -120,11 +131,13 @@ def _checksum(near: np.ndarray) -> str:
 
 
 def _read(path: Path, rows: int) -> np.ndarray | None:
-    """The stored lists; None where there are none, or the file is damaged."""
+    """Return the stored lists, or None if there are none or the file is damaged."""
     try:
         with safe_open(path, framework="numpy") as stored:
             near: np.ndarray = stored.get_tensor("near")
             stated = (stored.metadata() or {}).get("sha256")
     except (OSError, ValueError, SafetensorError):
         return None
-    return near if near.shape == (rows, LENGTH) and stated == _checksum(near) else None
+    if near.shape == (rows, LENGTH) and stated == _checksum(near):
+        return near
+    return None

@@ -1,4 +1,4 @@
-"""How a log seems to have played, where it does not say: an assumption, not a measurement."""
+"""Propensities of a log that does not state them: an estimate by regression, not a measurement."""
 
 import numpy as np
 
@@ -6,16 +6,22 @@ import numpy as np
 def propensity_model(
     features: np.ndarray, actions: np.ndarray, arms: int, fold: np.ndarray, least: float = 1e-6
 ) -> np.ndarray:
-    """mu [n, K] >= least: multinomial logistic regression of actions [n] on features [n, d], cross-fitted.
+    """Predict actions [n] by cross-fitted multinomial logistic regression on features [n, d].
+
+    Returns probabilities [n, K], at least `least`.
 
     A row is predicted by a model that has not seen its fold [n].
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
     mu = np.full((len(actions), arms), 1.0 / arms)
-    x = features if features.shape[1] else np.zeros((len(actions), 1))
+    if features.shape[1]:
+        x = features
+    else:
+        x = np.zeros((len(actions), 1))
     for f in np.unique(fold):
-        test, train = fold == f, fold != f
+        test = fold == f
+        train = fold != f
         if len(np.unique(actions[train])) < 2:
             continue
         model = LogisticRegression(max_iter=1000).fit(x[train], actions[train])

@@ -40,7 +40,8 @@ class MeanPredictor(ScorePredictor):
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
         self = cls()
-        self.mean_, self.width_ = arrays["mean"], int(settings["width"])
+        self.mean_ = arrays["mean"]
+        self.width_ = int(settings["width"])
         return self
 
 
@@ -62,7 +63,8 @@ class RidgePredictor(ScorePredictor):
     def __init__(self, components: int = 32, penalty: float = 10.0):
         if components < 1 or not penalty > 0:
             raise PolicyError(f"ridge: components {components} must be >= 1 and penalty {penalty} > 0")
-        self.components, self.penalty = int(components), float(penalty)
+        self.components = int(components)
+        self.penalty = float(penalty)
 
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
@@ -105,7 +107,8 @@ class KnnPredictor(ScorePredictor):
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
             raise PolicyError(f"knn: k = {k}, grid {grid}: expected numbers of neighbours >= 1")
-        self.k, self.grid = k, tuple(int(g) for g in grid)
+        self.k = k
+        self.grid = tuple(int(g) for g in grid)
 
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
@@ -142,28 +145,37 @@ class KnnPredictor(ScorePredictor):
             return
         self._in_lists = points is lists.points or np.array_equal(points, lists.points)
         if self._in_lists:
-            self.points_, self.half_ = lists.points, lists.half
+            self.points_ = lists.points
+            self.half_ = lists.half
 
     def share(self, twin: KnnPredictor) -> None:
         """Hold train prompts that another predictor holds as well only once."""
         if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
-            self.points_, self.half_, self.scores_ = twin.points_, twin.half_, twin.scores_
+            self.points_ = twin.points_
+            self.half_ = twin.half_
+            self.scores_ = twin.scores_
 
     def with_k(self, k: int) -> Self:
-        """The same train prompts with another k; nothing is copied."""
+        """Return the predictor of the same train prompts with another k; nothing is copied."""
         near = copy(self)
         near.k = near.k_ = min(k, len(self.scores_))
         return near
 
     def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
-        """For chunks of rows: (slice, means of the k nearest for every k in ks `[len(ks), rows, K]`)."""
+        """Yield, for chunks of rows, the slice and the means of the k nearest, `[len(ks), rows, K]`."""
         for rows, near in self._neighbours(x, max(ks)):
             totals = np.cumsum(self.scores_[near], axis=1)
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """For chunks of rows: (slice, train rows `[rows, top]`, nearest first), by the lists if complete."""
-        listed = self.lists.of(x, top) if self.lists is not None and self._in_lists else None
+        """Yield, for chunks of rows, the slice and train rows `[rows, top]`, nearest first.
+
+        They come from the lists if these are complete, otherwise from a search.
+        """
+        if self.lists is not None and self._in_lists:
+            listed = self.lists.of(x, top)
+        else:
+            listed = None
         if listed is None:
             yield from search(self.points_, self.half_, x, top)
             return

@@ -32,7 +32,7 @@ MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 
 
 def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:
-    """Weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
+    """Fit weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
 
     Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms
     and G the Gram matrix of the members, averaged over prompts and arms.
@@ -51,7 +51,7 @@ def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.n
 
 
 class StackPredictor(ScorePredictor):
-    """See the module.
+    """Members with non-negative weights per arm, fitted on cross-fitted predictions; see the module.
 
     Args:
         members: names of score predictors, or (name, options) pairs; each name once.
@@ -81,7 +81,9 @@ class StackPredictor(ScorePredictor):
                 f"stack: members {names} must be different predictors other than stack, folds {folds} >= 2 "
                 f"and pull {pull} >= 0"
             )
-        self.members, self.folds, self.pull = pairs, int(folds), float(pull)
+        self.members = pairs
+        self.folds = int(folds)
+        self.pull = float(pull)
         for name, options in pairs:
             _make(name, options)
 
@@ -93,7 +95,8 @@ class StackPredictor(ScorePredictor):
         fold = np.random.default_rng([seed, 41]).permutation(n) % min(self.folds, max(2, n // 2))
         left_out = np.zeros((n, y.shape[1], len(self.members)))
         for f in range(fold.max() + 1):
-            rest, out = fold != f, fold == f
+            rest = fold != f
+            out = fold == f
             if rest.sum() < 2 or not out.any():
                 continue
             for m, (name, options) in enumerate(self.members):
@@ -111,7 +114,8 @@ class StackPredictor(ScorePredictor):
             # a policy of the member's own, with the same settings, fits it too (`policies.static`)
             key = ("predictor", name, json.dumps(options, sort_keys=True), seed, validation is None)
             self.fitted_[name] = self._once(key, fit)
-        self.weights_, self.common_ = self.weights_[:, used], self.common_[used]
+        self.weights_ = self.weights_[:, used]
+        self.common_ = self.common_[used]
         self.width_ = x.shape[1]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -23,7 +23,9 @@ _NEVER = -50.0
 
 
 class TaskPredictor(ScorePredictor):
-    """See the module. Without task labels all prompts are one task, and it predicts the arms' means.
+    """Mean scores of the tasks, weighted by the probability of each task.
+
+    Without task labels all prompts are one task, and the predictions are the arms' means.
 
     Args:
         penalty: of the squared weights of the logistic regression, on features with mean square 1. pull:
@@ -42,7 +44,8 @@ class TaskPredictor(ScorePredictor):
     def __init__(self, penalty: float = 1.0, pull: float = 10.0):
         if not penalty > 0 or not pull >= 0:
             raise PolicyError(f"tasks: penalty {penalty} must be > 0 and pull {pull} >= 0")
-        self.penalty, self.pull = float(penalty), float(pull)
+        self.penalty = float(penalty)
+        self.pull = float(pull)
 
     def fit(
         self,
@@ -55,7 +58,8 @@ class TaskPredictor(ScorePredictor):
         once: Once | None = None,
         tasks: np.ndarray | None = None,
     ) -> Self:
-        """As `ScorePredictor.fit`; tasks `[N]`: the label of every train prompt.
+        """Learn from the train split as `ScorePredictor.fit` does, with the task label `tasks` `[N]` of every
+        prompt.
 
         Raises:
             DataError: also where there is not one label a prompt.
@@ -76,7 +80,8 @@ class TaskPredictor(ScorePredictor):
         labels = np.zeros(len(x)) if self._labels is None else self._labels
         _, which = np.unique(labels, return_inverse=True)
         count = int(which.max()) + 1
-        mean, sizes = y.mean(axis=0), np.bincount(which, minlength=count)
+        mean = y.mean(axis=0)
+        sizes = np.bincount(which, minlength=count)
         totals = np.zeros((count, y.shape[1]))
         np.add.at(totals, which, y)
         self.means_ = (totals + self.pull * mean) / (sizes + self.pull)[:, None]
@@ -91,7 +96,7 @@ class TaskPredictor(ScorePredictor):
         return features
 
     def _logistic(self, features: np.ndarray, which: np.ndarray, count: int) -> np.ndarray:
-        """Weights `[e + 1, tasks]`; those of a task that no row is of give it no chance."""
+        """Fit weights `[e + 1, tasks]`; those of a task without a row give it no chance."""
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
         weights = np.zeros((features.shape[1] + 1, count))
@@ -101,11 +106,16 @@ class TaskPredictor(ScorePredictor):
         model = LogisticRegression(C=1.0 / self.penalty, max_iter=STEPS).fit(features, which)
         fitted = np.vstack([model.coef_.T, model.intercept_])
         weights[-1] = _NEVER
-        weights[:, seen] = fitted if len(seen) > 2 else np.hstack([np.zeros_like(fitted), fitted])
+        if len(seen) > 2:
+            weights[:, seen] = fitted
+        else:
+            weights[:, seen] = np.hstack([np.zeros_like(fitted), fitted])
         return weights
 
     def task_probabilities(self, embeddings: np.ndarray) -> np.ndarray:
-        """Probability `[n, tasks]` of every task of the train split, in the order of `numpy.unique`."""
+        """Predict the probability `[n, tasks]` of every task of the train split, in the order of
+        `numpy.unique`.
+        """
         features = self._features(np.asarray(embeddings, dtype=np.float64))
         probabilities: np.ndarray = softmax(features @ self.weights_[:-1] + self.weights_[-1], axis=1)
         return probabilities

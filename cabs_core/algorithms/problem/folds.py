@@ -40,16 +40,19 @@ def join_folds(problems: Sequence[ReplayProblem]) -> ReplayProblem:
 
 
 def _widened(values: np.ndarray, width: int) -> np.ndarray:
-    """The columns of `values` and columns of zeros up to `width`."""
+    """Return the columns of `values` and columns of zeros up to `width`."""
     return np.pad(values, ((0, 0), (0, width - values.shape[1])))
 
 
 def _clusters(problems: Sequence[ReplayProblem]) -> np.ndarray:
-    """`[n]` numbers of the clusters of all folds; no cluster stands in two folds."""
+    """Number the clusters of all folds, `[n]`, so that no cluster stands in two folds."""
     numbers = []
     start = 0
     for problem in problems:
-        cluster = np.arange(problem.n) if problem.clusters is None else problem.clusters
+        if problem.clusters is None:
+            cluster = np.arange(problem.n)
+        else:
+            cluster = problem.clusters
         numbers.append(cluster + start)
         start += int(cluster.max()) + 1
     return np.concatenate(numbers)

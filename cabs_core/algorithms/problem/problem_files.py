@@ -18,12 +18,12 @@ _META = {"arms": list, "name": str, "pool": str, "metadata": dict, "content_hash
 
 
 def base_array(array: ArrayLike) -> np.ndarray:
-    """The same memory and shape [...] as a base-class ndarray: compiled code knows no memory maps."""
+    """Return an array of the same memory as a plain ndarray, because compiled code knows no memory maps."""
     return np.asarray(array).view(np.ndarray)
 
 
 def array_hash(array: np.ndarray) -> str:
-    """SHA-256 (hex) of an array: its kind, shape and entries."""
+    """Return the SHA-256 (hex) of an array: its type, shape and entries."""
     digest = hashlib.sha256(f"{array.dtype.str}{array.shape}".encode())
     digest.update(np.ascontiguousarray(array).view(np.uint8).data if array.size else b"")
     return digest.hexdigest()
@@ -49,7 +49,9 @@ def write(
 
 
 def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(meta.json, {name: array mapped into memory, "static_scores": {name: array}}) of what `write` wrote.
+    """Read what `write` wrote: meta.json, and the arrays by name, mapped into memory.
+
+    The key "static_scores" holds {name: array}.
 
     Args:
         names: of all arrays that a problem can have; verify: hash every array and compare.
@@ -63,7 +65,10 @@ def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, 
         base, _, key = name.partition(".")
         if base not in names and base != "static_scores":
             raise ProvenanceError(f"{folder}/meta.json names an array {name!r} that no problem has")
-        path = folder / f"{base}.{key}.npy" if key else folder / f"{base}.npy"
+        if key:
+            path = folder / f"{base}.{key}.npy"
+        else:
+            path = folder / f"{base}.npy"
         if path.parent != folder:
             raise ProvenanceError(f"{folder}/meta.json names a file outside the folder: {name!r}")
         try:

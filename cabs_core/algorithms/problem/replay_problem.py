@@ -21,10 +21,13 @@ from cabs_core.base.utility import LARGEST_INPUT
 
 
 class _Array(NamedTuple):
-    """What an array of a problem is: a size per letter of `shape` (e: any), text or numbers in [low, high].
+    """Requirements of an array of a problem.
 
-    outcome: of outcomes and splits, which no encoder, oracle or feature map changes. single: float32, enough
-    for what is large and only read; what is summed or compared is float64.
+    Attributes:
+        shape: a letter for every size (e: any size). low, high: range of its numbers.
+        outcome: True for outcomes and splits, which no encoder, oracle or feature map changes.
+        single: True for float32, enough for what is large and only read; what is summed is float64.
+        text: True for text.
     """
 
     shape: str
@@ -66,10 +69,15 @@ _STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
-    """Real numbers as float64 or float32 (`_ARRAYS`); TypeError for text, dates, complex, masked."""
+    """Return real numbers as float64 or float32 (`_ARRAYS`); raise TypeError for text, dates, complex,
+    masked.
+    """
     array = np.asarray(value)
     if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
-        kind = "a masked array" if isinstance(value, np.ma.MaskedArray) else f"of {array.dtype}"
+        if isinstance(value, np.ma.MaskedArray):
+            kind = "a masked array"
+        else:
+            kind = f"of {array.dtype}"
         raise TypeError(f"{name} is {kind}, expected real numbers")
     single = name in _ARRAYS and _ARRAYS[name].single
     return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
@@ -201,7 +209,9 @@ class ReplayProblem:
     @property
     def independent(self) -> int:
         """Number of independent observations: prompts with their near-copies, or conversations."""
-        return self.n if self.clusters is None else int(self.clusters.max()) + 1
+        if self.clusters is None:
+            return self.n
+        return int(self.clusters.max()) + 1
 
     @property
     def dearest_calls(self) -> np.ndarray:
@@ -211,7 +221,7 @@ class ReplayProblem:
 
     @property
     def priced(self) -> float:
-        """How many independent observations `dearest_calls` are the dearest of."""
+        """Number of independent observations among which `dearest_calls` are the dearest."""
         return self.independent * (1.0 + len(self.offline_costs) / self.n)
 
     @property
@@ -272,11 +282,14 @@ class ReplayProblem:
 
     @cached_property
     def fits(self) -> dict[Any, Any]:
-        """What policies have fitted on the train split so far, for any rho; kept by this object alone."""
+        """Values that policies have fitted on the train split so far, for any rho.
+
+        Kept by this object alone.
+        """
         return {}
 
     def rows(self, index: Any) -> ReplayProblem:
-        """The same problem with only these query rows (an index or mask over n)."""
+        """Return the problem with only these query rows (an index or mask over n)."""
         changed: dict[str, Any] = {}
         for name, spec in _ARRAYS.items():
             if spec.shape[0] == "n":
@@ -286,7 +299,7 @@ class ReplayProblem:
         return replace(self, **changed)
 
     def with_contexts(self, contexts: ArrayLike, offline_contexts: ArrayLike) -> ReplayProblem:
-        """The same problem with other features for the linear and neural policies.
+        """Return the problem with other features for the linear and neural policies.
 
         Both arrays must come from one feature map: what a policy learns on the train split holds for the
         other only then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]`
@@ -298,8 +311,10 @@ class ReplayProblem:
         Raises:
             DataError: rows or features do not fit, or a value is not finite or larger than 1e6.
         """
-        x, offline = np.asarray(contexts), np.asarray(offline_contexts)
-        rows, width = (self.n, len(self.offline_scores)), x.shape[1:]
+        x = np.asarray(contexts)
+        offline = np.asarray(offline_contexts)
+        rows = (self.n, len(self.offline_scores))
+        width = x.shape[1:]
         if x.ndim != 2 or (len(x), len(offline)) != rows or offline.shape[1:] != width:
             raise DataError(
                 f"replay problem {self.pool}/{self.name}: contexts {x.shape} and offline_contexts "
@@ -310,7 +325,7 @@ class ReplayProblem:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """{name of the file: array} of everything that is saved."""
+        """Return {name of the file: array} of everything that is saved."""
         arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -324,12 +339,16 @@ class ReplayProblem:
         return {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
 
     def content_hash(self) -> str:
-        """SHA-256 (hex, 16 characters) of the arms and of every array; not of names or metadata."""
+        """Return the SHA-256 (hex, 16 characters) of the arms and of every array; names and metadata do not
+        count.
+        """
         text = json.dumps([self.arms, self._hashes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def outcomes_hash(self) -> str:
-        """The same of what was asked and answered: equal for problems that differ in what reads the texts."""
+        """Return the hash of questions and answers, equal for problems that differ only in what reads the
+        texts.
+        """
         hashes = {
             name: digest for name, digest in self._hashes.items() if name in _ARRAYS and _ARRAYS[name].outcome
         }
@@ -343,7 +362,7 @@ class ReplayProblem:
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
-        """Memory-map what `save` wrote; nothing written to the arrays ever reaches the files.
+        """Map what `save` wrote into memory; nothing written to the arrays ever reaches the files.
 
         Args:
             folder: target of an earlier `save`.

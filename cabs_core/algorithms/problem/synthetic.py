@@ -18,7 +18,7 @@ def synthetic_problem(
     name: str = "test",
     pool: str = "synthetic",
 ) -> ReplayProblem:
-    """A problem in which an arm's success is linear in the features, plus a difficulty of the prompt.
+    """Return a problem in which an arm's success is linear in the features, plus a difficulty of the prompt.
 
     Args:
         n, K, d: queries, arms, features (d >= 2, the last one constant); offline: train queries.
@@ -60,7 +60,8 @@ def synthetic_problem(
     guess = np.clip(surrogate_quality * (clean[:, None, :] + shift) + (1 - surrogate_quality) * 0.5, 0.0, 1.0)
     deltas = guess - scores[:, :, None]
     np.einsum("tii->ti", deltas)[:] = 0.0
-    q, o = slice(0, n), slice(n, total)
+    q = slice(0, n)
+    o = slice(n, total)
     return ReplayProblem(
         arms=[f"arm-{j}" for j in range(K)],
         query_ids=np.array([f"q{i:06d}" for i in range(n)]),

@@ -24,7 +24,9 @@ from cabs_core.algorithms.regression.ridge import diluted_inverse
 #: weights [n, d, h] and biases [n, 1, h] of the hidden units, [n, h, K] and [n, 1, K] of the outputs
 Layers = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 
-BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-8
+BETA1 = 0.9
+BETA2 = 0.999
+EPSILON = 1e-8
 
 
 class NetworkBatch:
@@ -47,7 +49,9 @@ class NetworkBatch:
         steps: ArrayLike,
         device: str | torch.device = "cpu",
     ) -> None:
-        self.dim, self.hidden, self.arms = int(dim), int(hidden), int(arms)
+        self.dim = int(dim)
+        self.hidden = int(hidden)
+        self.arms = int(arms)
         self.device = torch.device(device)
         self.flat, self.start, self.first, self.second = (
             torch.as_tensor(np.array(v), dtype=torch.float64).to(self.device)
@@ -57,7 +61,9 @@ class NetworkBatch:
         self._layout()
 
     def _layout(self) -> None:
-        d, h, k = self.dim, self.hidden, self.arms
+        d = self.dim
+        h = self.hidden
+        k = self.arms
         sizes = (d * h, h, h * k, k)
         if self.flat.shape[1] != sum(sizes):
             raise ValueError(
@@ -68,10 +74,14 @@ class NetworkBatch:
         self._gradients = self.split(self.gradient)
 
     def split(self, flat: torch.Tensor) -> Layers:
-        """Rows [n, P] of parameters, or of anything with an entry for each of them, as layers."""
-        d, h, k = self.dim, self.hidden, self.arms
+        """Split rows [n, P] of parameters, or of anything with an entry for each of them, into layers."""
+        d = self.dim
+        h = self.hidden
+        k = self.arms
         n = flat.shape[0]
-        a, b, c = d * h, d * h + h, d * h + h + h * k
+        a = d * h
+        b = d * h + h
+        c = d * h + h + h * k
         return (
             flat[:, :a].view(n, d, h),
             flat[:, a:b].view(n, 1, h),
@@ -81,15 +91,18 @@ class NetworkBatch:
 
     @staticmethod
     def initial(dim: int, hidden: int, arms: int, normals: np.ndarray, output: float) -> np.ndarray:
-        """Parameters [P] of one new network from normals [d h + h K]: He weights in the hidden layer, a tenth
-        of that in the last one, hidden biases 0, output biases `output`."""
+        """Return the parameters [P] of one new network, from standard normal draws [d h + h K].
+
+        The hidden layer has He weights, the last layer a tenth of that. Hidden biases are 0, output biases
+        `output`.
+        """
         a = dim * hidden
         w1 = normals[:a] * np.sqrt(2.0 / dim)
         w2 = normals[a : a + hidden * arms] * 0.1 * np.sqrt(2.0 / hidden)
         return np.concatenate([w1, np.zeros(hidden), w2, np.full(arms, output)])
 
     def arrays(self, index: int | slice) -> dict[str, np.ndarray]:
-        """Parameters, start, Adam's moments and steps of the network(s), as arrays."""
+        """Return parameters, start, Adam's moments and steps of the networks at `index`, as arrays."""
         names = ("flat", "start", "first", "second", "steps")
         return {name: getattr(self, name)[index].cpu().numpy().copy() for name in names}
 
@@ -102,13 +115,13 @@ class NetworkBatch:
         parts: Sequence[Mapping[str, np.ndarray]],
         device: str | torch.device = "cpu",
     ) -> NetworkBatch:
-        """Networks from what `arrays` gave for each of them."""
+        """Join networks from the `arrays` of each of them."""
         names = ("flat", "start", "first", "second", "steps")
         stacked = {name: np.stack([np.asarray(p[name]) for p in parts]) for name in names}
         return cls(dim, hidden, arms, **stacked, device=device)
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Hidden units [n, B, h] and outputs [n, B, K] for inputs [n, B, d]."""
+        """Compute hidden units [n, B, h] and outputs [n, B, K] for inputs [n, B, d]."""
         w1, b1, w2, b2 = self._views
         hidden = torch.baddbmm(b1, x, w1).clamp_(min=0.0)
         return hidden, torch.baddbmm(b2, hidden, w2)
@@ -123,7 +136,7 @@ class NetworkBatch:
         observed: torch.Tensor,
         active: torch.Tensor | None = None,
     ) -> None:
-        """One Adam step of every network on its batch.
+        """Take one Adam step of every network on its batch.
 
         x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
         observed [n]: rows seen so far, which divide the penalty; active: bool [n], or None: all.
@@ -165,13 +178,14 @@ class NetworkBatch:
         return self.first.div(root).mul_(size)
 
     def resize_arms(self, keep: Sequence[int], added: int = 0, output: float = 0.0) -> NetworkBatch:
-        """A copy whose outputs are those in `keep`, then `added` new ones that predict `output`."""
+        """Return a copy whose outputs are those in `keep`, then `added` new outputs that predict `output`."""
         arms = len(keep) + added
         index = torch.as_tensor(list(keep), dtype=torch.int64, device=self.device)
 
         def change(flat: torch.Tensor, value: float) -> np.ndarray:
             w1, b1, w2, b2 = self.split(flat)
-            n, h = flat.shape[0], self.hidden
+            n = flat.shape[0]
+            h = self.hidden
             w2 = torch.cat([w2[:, :, index], w2.new_zeros(n, h, added)], dim=2)
             b2 = torch.cat([b2[:, :, index], b2.new_full((n, 1, added), value)], dim=2)
             return torch.cat([part.reshape(n, -1) for part in (w1, b1, w2, b2)], dim=1).cpu().numpy()
@@ -189,7 +203,7 @@ class NetworkBatch:
         )
 
     def copy_output(self, arm: int, factor: float) -> None:
-        """Let the last output of every network predict `factor` times the output of `arm`.
+        """Make the last output of every network predict `factor` times the output of `arm`.
 
         The weights that the penalty pulls towards change with it, so that training does not undo the start.
         """
@@ -212,7 +226,7 @@ class LastLayerCovariance:
 
     @staticmethod
     def initial(hidden: int, arms: int, penalty: float) -> np.ndarray:
-        """[K, h + 1, h + 1] before the first row."""
+        """Return A^-1 before the first row, [K, h + 1, h + 1]."""
         return np.tile(np.eye(hidden + 1) / penalty, (arms, 1, 1))
 
     def _features(self, hidden: torch.Tensor) -> torch.Tensor:
@@ -220,19 +234,24 @@ class LastLayerCovariance:
         return torch.cat([hidden * scale, hidden.new_ones(hidden.shape[0], 1)], dim=1)
 
     def squared_widths(self, hidden: torch.Tensor) -> torch.Tensor:
-        """penalty phi'A_j^-1 phi [n, K] for inputs with hidden units [n, h]."""
+        """Compute penalty phi'A_j^-1 phi [n, K] for inputs with hidden units [n, h]."""
         phi = self._features(hidden)
         n, k, f, _ = self.inverse.shape
         projected = torch.bmm(self.inverse.reshape(n, k * f, f), phi[:, :, None]).view(n, k, f)
         return torch.bmm(projected, phi[:, :, None])[:, :, 0].mul_(self.penalty)
 
     def observe(self, hidden: torch.Tensor, arms: torch.Tensor, active: torch.Tensor | None = None) -> None:
-        """Each network's arm has been played: a rank-one update. arms int64 [n]; active bool [n] or None."""
+        """Update each network's matrix of its played arm by a rank-one update.
+
+        Args:
+            arms: int64 [n]. active: bool [n] of networks to update, or None for all.
+        """
         phi = self._features(hidden)
         rows = torch.arange(len(arms), device=phi.device)
         if active is not None:
             rows = rows[active]
-            phi, arms = phi[active], arms[active]
+            phi = phi[active]
+            arms = arms[active]
         chosen = self.inverse[rows, arms]
         gain = torch.bmm(chosen, phi[:, :, None])
         total = 1.0 + torch.bmm(phi[:, None, :], gain)

@@ -14,7 +14,7 @@ FAST = {"reassoc", "contract", "nsz"}
 
 @kernel(fastmath=FAST)
 def dot(a: np.ndarray, b: np.ndarray) -> float:
-    """a.b for vectors of equal length."""
+    """Compute a.b for vectors of equal length."""
     acc = 0.0
     for i in range(a.size):
         acc += a[i] * b[i]
@@ -23,12 +23,15 @@ def dot(a: np.ndarray, b: np.ndarray) -> float:
 
 @kernel(fastmath=FAST)
 def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
-    """x' S x for the symmetric S [d, d] whose lower triangle is given."""
+    """Compute x' S x for the symmetric S [d, d] whose lower triangle is given."""
     d = x.size
     total = 0.0
     i = 0
     while i + 4 <= d:
-        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
+        r0 = inverse[i]
+        r1 = inverse[i + 1]
+        r2 = inverse[i + 2]
+        r3 = inverse[i + 3]
         a0 = a1 = a2 = a3 = 0.0
         for j in range(i):
             xj = x[j]
@@ -36,7 +39,10 @@ def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
             a1 += r1[j] * xj
             a2 += r2[j] * xj
             a3 += r3[j] * xj
-        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        x0 = x[i]
+        x1 = x[i + 1]
+        x2 = x[i + 2]
+        x3 = x[i + 3]
         a1 += r1[i] * x0
         a2 += r2[i] * x0 + r2[i + 1] * x1
         a3 += r3[i] * x0 + r3[i + 1] * x1 + r3[i + 2] * x2
@@ -44,7 +50,8 @@ def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
         total += r0[i] * x0 * x0 + r1[i + 1] * x1 * x1 + r2[i + 2] * x2 * x2 + r3[i + 3] * x3 * x3
         i += 4
     while i < d:
-        row, acc = inverse[i], 0.0
+        row = inverse[i]
+        acc = 0.0
         for j in range(i):
             acc += row[j] * x[j]
         total += x[i] * (2.0 * acc + row[i] * x[i])
@@ -54,7 +61,7 @@ def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
 
 @kernel(fastmath=FAST)
 def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
-    """out = S x for the symmetric S [d, d] whose lower triangle is given; returns x' S x.
+    """Fill out with S x for the symmetric S [d, d] whose lower triangle is given; return x' S x.
 
     Four rows at a time, so that x and out are read once for four rows.
     """
@@ -63,8 +70,14 @@ def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
         out[j] = 0.0
     i = 0
     while i + 4 <= d:
-        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
-        x0, x1, x2, x3 = x[i], x[i + 1], x[i + 2], x[i + 3]
+        r0 = inverse[i]
+        r1 = inverse[i + 1]
+        r2 = inverse[i + 2]
+        r3 = inverse[i + 3]
+        x0 = x[i]
+        x1 = x[i + 1]
+        x2 = x[i + 2]
+        x3 = x[i + 3]
         a0 = a1 = a2 = a3 = 0.0
         for j in range(i):
             xj = x[j]
@@ -79,7 +92,9 @@ def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
         out[i + 3] += a3 + r3[i] * x0 + r3[i + 1] * x1 + r3[i + 2] * x2 + r3[i + 3] * x3
         i += 4
     while i < d:
-        row, xi, acc = inverse[i], x[i], 0.0
+        row = inverse[i]
+        xi = x[i]
+        acc = 0.0
         for j in range(i):
             acc += row[j] * x[j]
             out[j] += row[j] * xi
@@ -90,12 +105,18 @@ def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
 
 @kernel(fastmath=FAST)
 def downdate(inverse: np.ndarray, gain: np.ndarray, scale: float) -> None:
-    """S -= scale gain gain' on the lower triangle (and a few entries above it, which nobody reads)."""
+    """Subtract scale gain gain' from the lower triangle of S (and from a few unread entries above it)."""
     d = gain.size
     i = 0
     while i + 4 <= d:
-        r0, r1, r2, r3 = inverse[i], inverse[i + 1], inverse[i + 2], inverse[i + 3]
-        s0, s1, s2, s3 = scale * gain[i], scale * gain[i + 1], scale * gain[i + 2], scale * gain[i + 3]
+        r0 = inverse[i]
+        r1 = inverse[i + 1]
+        r2 = inverse[i + 2]
+        r3 = inverse[i + 3]
+        s0 = scale * gain[i]
+        s1 = scale * gain[i + 1]
+        s2 = scale * gain[i + 2]
+        s3 = scale * gain[i + 3]
         for j in range(i + 4):
             g = gain[j]
             r0[j] -= s0 * g
@@ -104,7 +125,8 @@ def downdate(inverse: np.ndarray, gain: np.ndarray, scale: float) -> None:
             r3[j] -= s3 * g
         i += 4
     while i < d:
-        row, si = inverse[i], scale * gain[i]
+        row = inverse[i]
+        si = scale * gain[i]
         for j in range(i + 1):
             row[j] -= si * gain[j]
         i += 1
@@ -124,6 +146,13 @@ def observe(
     for i in range(x.size):
         theta[i] += step * gain[i]
     downdate(inverse, gain, scale)
+
+
+def symmetric_quadratic(lower: np.ndarray, x: np.ndarray) -> float:
+    """Return x' S x, at least 0, for the symmetric S [d, d] whose lower triangle is given."""
+    triangle = np.tril(lower)
+    value = float(x @ (triangle + np.tril(triangle, -1).T) @ x)
+    return max(value, 0.0)
 
 
 #: rounds that an arm which resembles another one starts with: so few that its own scores soon outweigh them
@@ -159,14 +188,14 @@ def diluted_inverse(
 
 
 def start_inverse(arms: int, dim: int, penalty: float) -> np.ndarray:
-    """A^-1 = I / penalty for every arm, `[arms, dim, dim]`."""
+    """Return A^-1 = I / penalty for every arm, `[arms, dim, dim]`."""
     return np.tile(np.eye(dim) / penalty, (arms, 1, 1))
 
 
 def warm_start(
     contexts: ArrayLike, targets: ArrayLike, penalty: float, kappa: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(A0^-1 [d, d], theta0 [K, d]) with A0 = penalty I + kappa X'X, theta0 = A0^-1 kappa X'Y.
+    """Return A0^-1 [d, d] and theta0 [K, d] with A0 = penalty I + kappa X'X, theta0 = A0^-1 kappa X'Y.
 
     contexts X [N, d], targets Y [N, K]; kappa in [0, 1] discounts the train split against online rounds.
     """

@@ -35,21 +35,24 @@ SMALL_SCRATCH = small.scratch_size(VECTORS)
 
 @kernel
 def _limit(K: int) -> int:
-    """Size of the largest set of arms that is tried."""
+    """Return the size of the largest set of arms that is tried."""
     return min(K, max(24, K // 2))
 
 
 @kernel
 def _join_count(n: int) -> int:
-    """How many arms join a set of n for each of the two reasons."""
+    """Return how many arms join a set of n for each of the two reasons."""
     return max(4, n // 6)
 
 
 @kernel
 def _inner_size(K: int) -> int:
-    """float64 entries of the workspace of the inner problems."""
+    """Return the number of float64 entries of the workspace of the inner problems."""
     limit = _limit(K)
-    vectors = SMALL_SCRATCH if limit > VECTORS else small.scratch_size(limit)
+    if limit > VECTORS:
+        vectors = SMALL_SCRATCH
+    else:
+        vectors = small.scratch_size(limit)
     return (HEADER + max(vectors, dense.scratch_size(limit)) + 7) // 8 * 8
 
 
@@ -69,8 +72,14 @@ def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
 
 @kernel
 def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
-    """gamma times the certified gap of the whole program at (p, q), zero outside the n listed arms."""
-    p, q, c, h, g, lam, weight = X[P_FULL], X[Q_FULL], X[LOSS], X[H], X[GRAD], X[LAM], X[W]
+    """Return gamma times the certified gap of the whole program at (p, q), zero outside the n listed arms."""
+    p = X[P_FULL]
+    q = X[Q_FULL]
+    c = X[LOSS]
+    h = X[H]
+    g = X[GRAD]
+    lam = X[LAM]
+    weight = X[W]
     weight[:] = 0.0
     for a in range(n):
         i = int(X[LIST, a])
@@ -88,7 +97,10 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
         # An arm that nobody in the set reveals has weight 0: h = inf, and it joins the set first.
         h[j] = total + (1.0 - 2.0 * p[j]) / weight[j] - c[j]
         top = max(top, h[j])
-        g[j] = c[j] + 2.0 * (p[j] - q[j]) / weight[j] if weight[j] > 0.0 else c[j]
+        if weight[j] > 0.0:
+            g[j] = c[j] + 2.0 * (p[j] - q[j]) / weight[j]
+        else:
+            g[j] = c[j]
         for a in range(n):
             i = int(X[LIST, a])
             g[j] -= graph[j, i] * lam[i]
@@ -170,13 +182,13 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
 
 
 def scratch_size(K: int) -> int:
-    """float64 entries of scratch memory for K arms."""
+    """Return the number of float64 entries of scratch memory for K arms."""
     return -(-(_inner_size(K) + ROWS * K + _limit(K) ** 2) // 8) * 8
 
 
 @functools.cache
 def active_kernel() -> CFunction:
-    """The compiled C function, one for all K (kept alive by the cache)."""
+    """Return the compiled C function, one for all K (kept alive by the cache)."""
 
     @c_kernel(SIGNATURE)
     def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:

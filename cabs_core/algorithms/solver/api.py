@@ -49,7 +49,11 @@ class ExplorationSolution:
 
 @dataclass(frozen=True)
 class ExplorationBatch:
-    """The same for B instances: p and q [B, K]; objective, gap, iterations and certified [B]."""
+    """The exploration distributions of B instances, as `ExplorationSolution` with a leading axis.
+
+    Attributes:
+        p, q: [B, K]. objective, gap, iterations, certified: [B].
+    """
 
     p: np.ndarray
     objective: np.ndarray
@@ -60,7 +64,7 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Workspace `[size]` for `solve_kernel` with K = `arms` (compiles the kernels, or loads them).
+    """Make a workspace `[size]` for `solve_kernel` with K = `arms`; compile the kernels, or load them.
 
     One workspace serves one thread at a time. It names code of this process: never save or send it.
     """
@@ -84,7 +88,7 @@ def make_workspace(arms: int) -> np.ndarray:
 
 
 def _own_workspace(arms: int) -> np.ndarray:
-    """This thread's workspace for K = `arms`, kept for the next call."""
+    """Return this thread's workspace for K = `arms`, kept for the next call."""
     owned = getattr(_local, "workspace", None)
     if owned is None or owned[0] != (os.getpid(), arms):
         _local.workspace = owned = ((os.getpid(), arms), make_workspace(arms))
@@ -126,7 +130,8 @@ def _solve_each(
 def solve_exploration(
     losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8, method: str = "kernel"
 ) -> ExplorationSolution:
-    """The distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W = G'p.
+    """Find the distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W =
+    G'p.
 
     When tol cannot be proven, the best point is returned with `certified=False` and the proven gap.
 
@@ -182,13 +187,15 @@ def _solve_by_cvxpy(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float
 def solve_exploration_batch(
     losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, tol: float = 1e-8
 ) -> ExplorationBatch:
-    """`solve_exploration` for losses [B, K], graphs [B, K, K] and gammas [B] (B may be 0)."""
+    """Solve the program for losses [B, K], graphs [B, K, K] and gammas [B] (B may be 0)."""
     return _solve_batch(*check_instances(losses, graphs, gammas, batch=True), check_tol(tol))
 
 
 def _solve_batch(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationBatch:
-    p, q = np.empty_like(f), np.empty_like(f)
-    gaps, values = np.empty(f.shape[0]), np.empty(f.shape[0])
+    p = np.empty_like(f)
+    q = np.empty_like(f)
+    gaps = np.empty(f.shape[0])
+    values = np.empty(f.shape[0])
     iterations = np.empty(f.shape[0], dtype=np.int64)
     _solve_each(f, G, gammas, tol, _own_workspace(f.shape[1]), p, q, gaps, iterations, values)
     return ExplorationBatch(p, values, gaps, iterations, gaps <= tol, q)

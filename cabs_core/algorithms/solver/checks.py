@@ -21,7 +21,10 @@ class SolverError(CabsError, ValueError):
 
 @kernel
 def _sound(losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray) -> bool:
-    """Whether losses [B, K], gammas [B] > 0 are finite, graphs [B, K, K] in [0, 1], their diagonal > 0."""
+    """Return True if all instances are valid.
+
+    Losses [B, K] and gammas [B] > 0 must be finite, graphs [B, K, K] in [0, 1] with a positive diagonal.
+    """
     wrong = 0
     for b in range(losses.shape[0]):
         wrong += not (0.0 < gammas[b] < np.inf)
@@ -53,9 +56,11 @@ def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.nda
 
 
 def _place(index: Sequence[int], batch: bool) -> str:
-    """`[3]` for an entry of one instance, `[2, 3] (instance 2)` in a batch."""
+    """Return the place of an entry as text: `[3]` of one instance, `[2, 3] (instance 2)` of a batch."""
     text = "[" + ", ".join(str(int(i)) for i in index) + "]"
-    return f"{text} (instance {int(index[0])})" if batch else text
+    if batch:
+        return f"{text} (instance {int(index[0])})"
+    return text
 
 
 def _first(mask: np.ndarray) -> tuple[int, ...]:
@@ -63,7 +68,7 @@ def _first(mask: np.ndarray) -> tuple[int, ...]:
 
 
 def check_tol(tol: Any) -> float:
-    """tol as a float: positive and finite, in the units of the losses.
+    """Return tol as a float: positive and finite, in the units of the losses.
 
     Raises:
         SolverError: it is not positive and finite.
@@ -84,7 +89,7 @@ def check_tol(tol: Any) -> float:
 
 
 def check_arms(arms: object) -> int:
-    """The number of arms as an int of at least 1.
+    """Return the number of arms as an int of at least 1.
 
     Raises:
         SolverError: it is no whole number from 1 to `MOST_ARMS`.
@@ -99,7 +104,7 @@ def check_arms(arms: object) -> int:
 def check_instances(
     losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, *, batch: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`).
+    """Return contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`).
 
     Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
     outside [0, 1] (0 means no edge) and gamma that is not positive and finite.

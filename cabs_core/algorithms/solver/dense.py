@@ -53,8 +53,17 @@ ROWS = 31
 
 @kernel
 def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> float:
-    """gamma times the certified gap at (p, q); leaves W, h, lambda and the gradient in p in their rows."""
-    c, p, q, W, h, g, lam = X[LOSS], X[P], X[Q], X[WSUM], X[H], X[GRAD], X[LAM]
+    """Return gamma times the certified gap at (p, q).
+
+    Leave W, h, lambda and the gradient in p in their rows.
+    """
+    c = X[LOSS]
+    p = X[P]
+    q = X[Q]
+    W = X[WSUM]
+    h = X[H]
+    g = X[GRAD]
+    lam = X[LAM]
     lapack.multiply_transposed(gemv, K, G, lapack.shift(row, P * K), lapack.shift(row, WSUM * K))
     total = 0.0
     for j in range(K):
@@ -103,8 +112,15 @@ def _system(
     which is how the `stable` form adds it up, in three products. The fast form needs one: it merges the terms
     of each j and subtracts the mean afterwards, and loses digits where the optimum is not unique.
     """
-    p, q, y, W, theta, e = X[P], X[Q], X[Y], X[WSUM], X[THETA], X[E]
-    beta, delta, w = X[BETA], X[DELTA], X[HUB]
+    p = X[P]
+    q = X[Q]
+    y = X[Y]
+    W = X[WSUM]
+    theta = X[THETA]
+    e = X[E]
+    beta = X[BETA]
+    delta = X[DELTA]
+    w = X[HUB]
     for i in range(K):
         X[TMP, i] = theta[i] * e[i]
     lapack.multiply(gemv, K, G, lapack.shift(row, TMP * K), lapack.shift(row, HUB * K))
@@ -166,14 +182,33 @@ def _attempt(
     cap: int,
     stable: bool,
 ) -> tuple[float, int]:
-    """One run from the uniform start; returns (best scaled gap so far, iterations)."""
+    """Iterate once from the uniform start; return the best scaled gap so far, and the iterations."""
     syrk = lapack.read_address(ws, ROUTINES)
     potrf = lapack.read_address(ws, ROUTINES + 1)
     potrs = lapack.read_address(ws, ROUTINES + 2)
     gemv = lapack.read_address(ws, ROUTINES + 3)
-    p, q, s, y, W, h, g, lam = X[P], X[Q], X[S], X[Y], X[WSUM], X[H], X[GRAD], X[LAM]
-    theta, e, beta, delta, o, u = X[THETA], X[E], X[BETA], X[DELTA], X[ONES], X[U]
-    d, eta, rho, dp, dq, dy, ds, v = X[D], X[ETA], X[RHO], X[DP], X[DQ], X[DY], X[DS], X[V]
+    p = X[P]
+    q = X[Q]
+    s = X[S]
+    y = X[Y]
+    W = X[WSUM]
+    h = X[H]
+    g = X[GRAD]
+    lam = X[LAM]
+    theta = X[THETA]
+    e = X[E]
+    beta = X[BETA]
+    delta = X[DELTA]
+    o = X[ONES]
+    u = X[U]
+    d = X[D]
+    eta = X[ETA]
+    rho = X[RHO]
+    dp = X[DP]
+    dq = X[DQ]
+    dy = X[DY]
+    ds = X[DS]
+    v = X[V]
     p[:] = 1.0 / K
     q[:] = 1.0 / K
     gap = _certificate(K, gemv, G, row, X)
@@ -265,7 +300,9 @@ def _attempt(
         _keep(X, Q0, Q)
         _keep(X, S0, S)
         _keep(X, Y0, Y)
-        t0, nu0, old_gap = t, nu, gap
+        t0 = t
+        nu0 = nu
+        old_gap = gap
         for _halving in range(7):
             for i in range(K):
                 p[i] = X[P0, i] + step * dp[i]
@@ -338,13 +375,13 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
 
 @kernel
 def scratch_size(K: int) -> int:
-    """float64 entries of scratch memory for K arms."""
+    """Return the number of float64 entries of scratch memory for K arms."""
     return ROWS * K + 2 * K * K
 
 
 @functools.cache
 def dense_kernel() -> CFunction:
-    """The compiled C function, one for all K (kept alive by the cache)."""
+    """Return the compiled C function, one for all K (kept alive by the cache)."""
 
     @c_kernel(SIGNATURE)
     def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:

@@ -9,11 +9,13 @@ from numpy.typing import ArrayLike
 
 
 def objective(p: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | np.floating) -> np.floating:
-    """F(p) = p.f + max_a [ (1/gamma) sum_j (p_j - 1{j=a})^2 / W_j - f_a ] with W = G'p.
+    """Compute F(p) = p.f + max_a [ (1/gamma) sum_j (p_j - 1{j=a})^2 / W_j - f_a ] with W = G'p.
 
     p [K] in the simplex with W > 0, losses [K], graph [K, K] with graph[i, j] > 0 when playing i reveals j.
     """
-    p, f, G = np.asarray(p), np.asarray(losses), np.asarray(graph)
+    p = np.asarray(p)
+    f = np.asarray(losses)
+    G = np.asarray(graph)
     W = G.T @ p
     low = f.min()
     inner = (np.sum(p * p / W) + (1 - 2 * p) / W) / gamma - (f - low)
@@ -24,8 +26,11 @@ def objective(p: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | 
 def certificate(
     p: ArrayLike, q: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | np.floating
 ) -> np.floating:
-    """A bound on F(p) - F*, for any p and q in the simplex with W = G'p > 0; a sum of non-negative terms."""
-    p, q, f, G = np.asarray(p), np.asarray(q), np.asarray(losses), np.asarray(graph)
+    """Bound F(p) - F* for any p and q in the simplex with W = G'p > 0, by a sum of non-negative terms."""
+    p = np.asarray(p)
+    q = np.asarray(q)
+    f = np.asarray(losses)
+    G = np.asarray(graph)
     W = G.T @ p
     c = gamma * (f - f.min())
     h = np.sum(p * p / W) + (1 - 2 * p) / W - c

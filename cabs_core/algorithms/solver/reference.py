@@ -65,10 +65,12 @@ def _close(
 
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
-    """Equation (5) of the paper word for word: K norm constraints, K^2 quotients, built at every call."""
-    f, G = np.asarray(losses, dtype=np.float64), np.asarray(graph, dtype=np.float64)
+    """Solve equation (5) of the paper word for word: K norm constraints, K^2 quotients, built each time."""
+    f = np.asarray(losses, dtype=np.float64)
+    G = np.asarray(graph, dtype=np.float64)
     K = len(f)
-    p, z = cp.Variable(K), cp.Variable()
+    p = cp.Variable(K)
+    z = cp.Variable()
     W = G.T @ p
     constraints = [p >= 0, p.sum() == 1]
     for a in range(K):
@@ -87,8 +89,11 @@ class CvxpyParametric:
 
     def __init__(self, arms: int) -> None:
         self.p = cp.Variable(arms, nonneg=True)
-        u, v, t = cp.Variable(arms), cp.Variable(arms), cp.Variable()
-        self.c, self.G = cp.Parameter(arms), cp.Parameter((arms, arms), nonneg=True)
+        u = cp.Variable(arms)
+        v = cp.Variable(arms)
+        t = cp.Variable()
+        self.c = cp.Parameter(arms)
+        self.G = cp.Parameter((arms, arms), nonneg=True)
         # W is a variable of its own: parameter times variable inside a cone would not be DPP.
         W = cp.Variable(arms)
         constraints = [self.p.sum() == 1, u.sum() - u + v <= self.c + t, W == self.G.T @ self.p]
@@ -101,12 +106,16 @@ class CvxpyParametric:
 
     def __call__(self, losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
         f = np.asarray(losses, dtype=np.float64)
-        self.c.value, self.G.value = gamma * (f - f.min()), np.asarray(graph, dtype=np.float64)
+        self.c.value = gamma * (f - f.min())
+        self.G.value = np.asarray(graph, dtype=np.float64)
         solution = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
         if not np.isfinite(solution.p).all():
             return solution
         # stationarity in t: the multipliers of the K epigraphs sum to 1, and are the adversary's distribution
         weights = np.clip(np.nan_to_num(np.asarray(self.epigraphs.dual_value, dtype=np.float64)), 0.0, None)
-        q = weights / weights.sum() if weights.sum() > 0 else np.full(len(f), 1.0 / len(f))
+        if weights.sum() > 0:
+            q = weights / weights.sum()
+        else:
+            q = np.full(len(f), 1.0 / len(f))
         stats = self.problem.solver_stats
         return replace(solution, q=q, iterations=int(stats.num_iters or 0) if stats is not None else 0)

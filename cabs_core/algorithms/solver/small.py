@@ -42,7 +42,10 @@ ROWS = 33
 
 @inlined
 def _certificate(K: int, C: int, ws: Doubles, R: int, G: int, GT: int) -> tuple[float, float, float]:
-    """gamma times the certified gap at (p, q); leaves 1/W, h, lambda and the gradient in p in their rows."""
+    """Return gamma times the certified gap at (p, q), and the extremes of h and of the gradient.
+
+    1/W, h, lambda and the gradient in p are left in their rows.
+    """
     n = C * WIDTH
     product(K, C, ws, G, R + P * n, R + IW * n)
     total_v = spread(0.0)
@@ -83,7 +86,7 @@ def _certificate(K: int, C: int, ws: Doubles, R: int, G: int, GT: int) -> tuple[
 
 @inlined
 def _start(K: int, C: int, ws: Doubles, R: int) -> None:
-    """p, q and the best of both become uniform."""
+    """Make p, q and the best of both uniform."""
     n = C * WIDTH
     for c in range(C):
         o = R + c * WIDTH
@@ -97,7 +100,7 @@ def _start(K: int, C: int, ws: Doubles, R: int) -> None:
 
 @inlined
 def _start_duals(K: int, C: int, ws: Doubles, R: int, top: float, low: float) -> tuple[float, float]:
-    """(t, nu) with slacks s and y that are positive; top and low: of the certificate."""
+    """Return (t, nu) with slacks s and y that are positive; top and low are those of the certificate."""
     n = C * WIDTH
     mean_h = 0.0
     mean_g = 0.0
@@ -116,7 +119,7 @@ def _start_duals(K: int, C: int, ws: Doubles, R: int, top: float, low: float) ->
 
 @inlined
 def _linearise(K: int, C: int, ws: Doubles, R: int, GT: int) -> tuple[float, float]:
-    """(mean complementarity mu, 1 / sum of theta); leaves the terms of the linear system in their rows."""
+    """Return mean complementarity mu and 1 / sum of theta; leave the linear system's terms in their rows."""
     n = C * WIDTH
     mu_v = spread(0.0)
     theta_v = spread(0.0)
@@ -152,7 +155,7 @@ def _linearise(K: int, C: int, ws: Doubles, R: int, GT: int) -> tuple[float, flo
 
 @inlined
 def _inverse_of_ones(K: int, C: int, ws: Doubles, R: int, M: int, A: int, refine: bool) -> float:
-    """1 / (ones' x) of A x = ones; leaves x in row ONES."""
+    """Return 1 / (ones' x) of A x = ones; leave x in row ONES."""
     n = C * WIDTH
     for c in range(C):
         total_v = spread(0.0)
@@ -171,7 +174,7 @@ def _inverse_of_ones(K: int, C: int, ws: Doubles, R: int, M: int, A: int, refine
 
 @inlined
 def _targets(C: int, ws: Doubles, R: int, phase: int, mu_target: float, t: float) -> float:
-    """theta' rho; leaves eta (in row DY) and rho, what complementarity has to change by.
+    """Return theta' rho; leave eta (in row DY) and rho, what complementarity has to change by.
 
     phase 0 aims at complementarity 0, phase 1 at mu_target, corrected by the direction of phase 0.
     """
@@ -211,7 +214,7 @@ def _solve_for_p(
     inverse_ones: float,
     refine: bool,
 ) -> float:
-    """dnu; leaves dp in row DP. dot: theta' rho / sum of theta."""
+    """Return dnu and leave dp in row DP; `dot` is theta' rho / sum of theta."""
     n = C * WIDTH
     for c in range(C):
         o = R + c * WIDTH
@@ -241,7 +244,9 @@ def _solve_for_p(
 def _solve_for_the_rest(
     K: int, C: int, ws: Doubles, R: int, G: int, t: float, inverse_theta: float
 ) -> tuple[float, float]:
-    """(dt, longest step in [0, 1] that leaves p, q, y and s positive); leaves dq, dy and ds in their rows."""
+    """Return dt and the longest step in [0, 1] that keeps p, q, y and s positive; leave dq, dy, ds in their
+    rows.
+    """
     n = C * WIDTH
     product(K, C, ws, G, R + DP * n, R + V * n)
     tau_v = spread(0.0)
@@ -282,7 +287,7 @@ def _solve_for_the_rest(
 
 @inlined
 def _complementarity_after(C: int, ws: Doubles, R: int, step: float) -> float:
-    """p'y + q's after a step in the direction of phase 0."""
+    """Compute p'y + q's after a step in the direction of phase 0."""
     n = C * WIDTH
     affine = spread(0.0)
     for c in range(C):
@@ -306,7 +311,7 @@ def _copy_row(C: int, ws: Doubles, R: int, source: int, target: int) -> None:
 def _attempt(
     K: int, C: int, ws: Doubles, R: int, G: int, GT: int, GD: int, M: int, A: int, target: float
 ) -> tuple[float, int]:
-    """The predictor-corrector from the uniform start.
+    """Run the predictor-corrector from the uniform start.
 
     Leaves the best p and q in their rows; returns (their gap times gamma, iterations).
     """
@@ -422,14 +427,14 @@ def _solve(
 
 @kernel
 def scratch_size(K: int) -> int:
-    """float64 entries of scratch memory for K arms; they must start as zeros."""
+    """Return the number of float64 entries of scratch memory for K arms; they must start as zeros."""
     n = (K + WIDTH - 1) // WIDTH * WIDTH
     return (ROWS + 5 * ((K + 3) // 4 * 4)) * n
 
 
 @functools.cache
 def small_kernel(K: int) -> CFunction:
-    """The compiled C function for K arms (kept alive by the cache)."""
+    """Return the compiled C function for K arms (kept alive by the cache)."""
     C = -(-K // WIDTH)
 
     @c_kernel(SIGNATURE)
@@ -441,7 +446,7 @@ def small_kernel(K: int) -> CFunction:
 
 @functools.cache
 def any_kernel() -> CFunction:
-    """The same with the number of arms read from the workspace: slower, one for all K."""
+    """Return a C function that reads the number of arms from the workspace: slower, but one for all K."""
 
     @c_kernel(SIGNATURE)
     def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:

@@ -13,7 +13,7 @@ inlined = kernel(forceinline=True)
 
 @inlined
 def product(K: int, C: int, ws: Doubles, matrix: int, x: int, out: int) -> None:
-    """Row `out` becomes the sum over i of ws[x + i] times row i of the matrix."""
+    """Fill row `out` with the sum over i of ws[x + i] times row i of the matrix."""
     for c in range(C):
         a = spread(0.0)
         b = spread(0.0)
@@ -63,7 +63,7 @@ def build(
     A: int,
     scale: float,
 ) -> None:
-    """M and A become G diag(delta) G' + diag(beta) G' + G diag(beta) - scale w w', w the row `hub`.
+    """Fill M and A with G diag(delta) G' + diag(beta) G' + G diag(beta) - scale w w', w the row `hub`.
 
     GT is the transpose of G, GD becomes diag(delta) G'. The diagonal term is left out.
     """
@@ -92,7 +92,7 @@ def build(
 
 @inlined
 def invert(K: int, C: int, ws: Doubles, M: int) -> bool:
-    """M becomes its inverse, by Gauss-Jordan steps on the diagonal; False where a pivot is not positive."""
+    """Invert M in place by Gauss-Jordan steps on the diagonal; return False if a pivot is not positive."""
     n = C * WIDTH
     smallest = 1.0
     for k in range(K):
@@ -116,7 +116,7 @@ def invert(K: int, C: int, ws: Doubles, M: int) -> bool:
 
 @inlined
 def improve(K: int, C: int, ws: Doubles, M: int, A: int, right: int, x: int, residual: int, fix: int) -> None:
-    """One step of iterative refinement of row x, the solution of A x = right by the inverse M."""
+    """Refine row x, the solution of A x = right by the inverse M, by one iterative step."""
     product(K, C, ws, A, x, residual)
     for c in range(C):
         o = c * WIDTH

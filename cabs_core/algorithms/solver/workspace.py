@@ -43,12 +43,14 @@ def put_address(workspace: np.ndarray, slot: int, address: int) -> None:
 
 
 def allocate(arms: int, size: int) -> np.ndarray:
-    """A zeroed, 64-byte aligned workspace `[HEADER + size]` of float64, its kernels not yet named."""
+    """Allocate a zeroed, 64-byte aligned workspace `[HEADER + size]` of float64 that names no kernels yet."""
     size += HEADER
     raw = np.zeros(size + 8)
     shift = (-raw.ctypes.data % 64) // 8
     workspace = raw[shift : shift + size]
-    workspace[MAGIC], workspace[ARMS], workspace[DUAL] = MAGIC_VALUE, arms, HEADER
+    workspace[MAGIC] = MAGIC_VALUE
+    workspace[ARMS] = arms
+    workspace[DUAL] = HEADER
     workspace[HOME] = workspace.ctypes.data  # below 2**53, so exact
     return workspace
 
@@ -68,7 +70,8 @@ def call_pointers(
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         slot, f, g, gamma, tol, workspace, p = args
-        real, pointer = ir.DoubleType(), ir.DoubleType().as_pointer()
+        real = ir.DoubleType()
+        pointer = ir.DoubleType().as_pointer()
         at = builder.gep(workspace, [slot])
         address = builder.load(builder.bitcast(at, ir.IntType(64).as_pointer()))
         kind = ir.FunctionType(ir.VoidType(), [pointer, pointer, real, real, pointer, pointer])
@@ -82,7 +85,7 @@ def call_pointers(
 
 @intrinsic
 def _data(typingctx: Context, array: Type) -> Lowering:
-    """Where an array begins, which must be C-contiguous float64 (checked when the caller is compiled)."""
+    """Return the address of a C-contiguous float64 array, which is checked when the caller is compiled."""
     if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
         raise TypingError(f"solve_kernel takes C-contiguous float64 arrays, not {array}")
 
@@ -113,7 +116,10 @@ def solve_kernel(
         return np.inf, 0, False
     workspace[GAP] = np.inf
     workspace[ITERATIONS] = 0.0
-    f, g, ws, p = _data(losses), _data(graph), _data(workspace), _data(p_out)
+    f = _data(losses)
+    g = _data(graph)
+    ws = _data(workspace)
+    p = _data(p_out)
     call_pointers(PRIMARY, f, g, gamma, tol, ws, p)
     if not workspace[GAP] <= tol and workspace[FALLBACK] != 0.0:
         call_pointers(FALLBACK, f, g, gamma, tol, ws, p)

@@ -6,7 +6,7 @@ from cabs_core.base.catalog.field_routers import PARETO_BANDIT, STATIC_ROUTERS, 
 from cabs_core.base.catalog.policy_record import PolicyRecord
 
 _STATIC = "cabs_core.algorithms.policies.static"
-_BANDITS = "cabs_core.algorithms.policies.linear.bandits:LinearBandit"
+_POLICIES = "cabs_core.algorithms.policies"
 _PENALTY = (3.0, 10.0, 30.0)
 _TARGET = ("utility", "score")
 _RATES = (3e-4, 1e-3, 3e-3)
@@ -14,9 +14,7 @@ _CABS_C = ("practical", "literal", "tuned", "published")
 _CABS_D = (*_CABS_C, "lin_ucb_expert")
 
 
-def _linear_bandit(
-    name: str, title: str, description: str, path: str = _BANDITS, **more: Any
-) -> PolicyRecord:
+def _linear_bandit(name: str, path: str, title: str, description: str, **more: Any) -> PolicyRecord:
     """Record of a linear bandit, which starts cold or from the train split."""
     warm: dict[str, Any] = {"presets": ("default", "warm"), "preset_starts": {"warm": "labels"}}
     return PolicyRecord(name, "bandit", path, title, description, **warm, **more)
@@ -83,6 +81,7 @@ BUILT_IN = (
     *STATIC_ROUTERS,
     _linear_bandit(
         "epsilon_greedy",
+        f"{_POLICIES}.epsilon_greedy:EpsilonGreedy",
         "ε-greedy",
         "epsilon-greedy with disjoint ridge regressions.",
         tuning={"eps0": (0.05, 0.1, 0.2, 0.5, 1.0), "penalty": _PENALTY, "target": _TARGET},
@@ -92,6 +91,7 @@ BUILT_IN = (
     ),
     _linear_bandit(
         "square_cb",
+        f"{_POLICIES}.square_cb:SquareCB",
         "SquareCB",
         "SquareCB: inverse gap weighting over a regression oracle.",
         tuning={"gamma": (16.0, 32.0, 64.0, 128.0, 256.0), "penalty": _PENALTY, "target": _TARGET},
@@ -100,6 +100,7 @@ BUILT_IN = (
     ),
     _linear_bandit(
         "lin_ucb",
+        f"{_POLICIES}.lin_ucb:LinUCB",
         "LinUCB",
         "disjoint LinUCB; the reference of relative regret.",
         tuning={"alpha": (0.05, 0.1, 0.2, 0.4, 0.8), "penalty": _PENALTY, "target": _TARGET},
@@ -109,6 +110,7 @@ BUILT_IN = (
     ),
     _linear_bandit(
         "lin_ts",
+        f"{_POLICIES}.lin_ts:LinTS",
         "LinTS",
         "linear Thompson sampling.",
         tuning={"v": (0.03, 0.05, 0.1, 0.2, 0.4), "penalty": _PENALTY, "target": _TARGET},
@@ -118,9 +120,9 @@ BUILT_IN = (
     ),
     _linear_bandit(
         "lin_ucb_full",
+        f"{_POLICIES}.lin_ucb_full:LinUCBFull",
         "LinUCB, full feedback",
         "LinUCB's learner with the rewards of all arms observed.",
-        path="cabs_core.algorithms.policies.linear.full_feedback:FullFeedback",
         feedback="full",
         tuning={"penalty": (1.0, 3.0, 10.0, 30.0, 100.0, 300.0), "target": _TARGET},
         style=(9, "2 3", 1),
@@ -131,7 +133,7 @@ BUILT_IN = (
     PolicyRecord(
         "cabs_c_linear",
         family="cabs",
-        path="cabs_core.algorithms.policies.cabs:CabsC",
+        path="cabs_core.algorithms.policies.cabs_c:CabsC",
         title="CABS-C linear",
         description="CABS-C: surrogate rewards on a feedback graph, linear learner.",
         start="surrogates",
@@ -151,7 +153,7 @@ BUILT_IN = (
     PolicyRecord(
         "cabs_d_linear",
         family="cabs",
-        path="cabs_core.algorithms.policies.cabs:CabsD",
+        path="cabs_core.algorithms.policies.cabs_d:CabsD",
         title="CABS-D linear",
         description="CABS-D: a decoupled mixture of a standard and a surrogate expert, linear.",
         start="surrogates",
@@ -175,7 +177,7 @@ BUILT_IN = (
     PolicyRecord(
         "hier_mix",
         family="mix",
-        path="cabs_core.algorithms.policies.hier_mix:HierMix",
+        path="cabs_core.algorithms.policies.hier_mix.policy:HierMix",
         title="Hier-mix",
         description="hier_mix: hierarchical Bayesian linear models, anchored offline to several degrees.",
         start="labels",
@@ -191,7 +193,7 @@ BUILT_IN = (
     PolicyRecord(
         "neural_ucb",
         family="neural",
-        path="cabs_core.algorithms.policies.neural.policy:NeuralUCB",
+        path="cabs_core.algorithms.policies.neural.policies:NeuralUCB",
         title="NeuralUCB",
         description="NeuralUCB: a small network, optimism from its last layer.",
         tuning={"alpha": (0.01, 0.03, 0.1, 0.3, 1.0), "learning_rate": _RATES, "target": _TARGET},
@@ -201,7 +203,7 @@ BUILT_IN = (
     PolicyRecord(
         "neural_ucb_full",
         family="neural",
-        path="cabs_core.algorithms.policies.neural.policy:NeuralUCB",
+        path="cabs_core.algorithms.policies.neural.policies:NeuralUCB",
         title="NeuralUCB, full feedback",
         description="NeuralUCB's learner with the rewards of all arms observed.",
         feedback="full",
@@ -212,7 +214,7 @@ BUILT_IN = (
     PolicyRecord(
         "cabs_c_neural",
         family="neural",
-        path="cabs_core.algorithms.policies.neural.cabs:CabsCNeural",
+        path="cabs_core.algorithms.policies.neural.policies:CabsCNeural",
         title="CABS-C neural",
         description="CABS-C with a neural learner.",
         start="surrogates",
@@ -231,7 +233,7 @@ BUILT_IN = (
     PolicyRecord(
         "cabs_d_neural",
         family="neural",
-        path="cabs_core.algorithms.policies.neural.cabs:CabsDNeural",
+        path="cabs_core.algorithms.policies.neural.policies:CabsDNeural",
         title="CABS-D neural",
         description="CABS-D with neural experts.",
         start="surrogates",

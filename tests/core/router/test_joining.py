@@ -106,8 +106,8 @@ def test_what_was_learnt_stays(placed, log, test_prompts):
     add_model(folder, "new", scored=scored(test_prompts[40:60]), log=log)
     grown = Router.load(folder, log=log, seed=1)
     old, new = router.learner.policy.algorithm, grown.learner.policy.algorithm
-    np.testing.assert_array_equal(new.model.theta[:, :-1], old.model.theta)
-    assert new.model.theta.shape[1] == 5 and new.model.theta[:, -1].any()
+    np.testing.assert_array_equal(new.models.theta[:-1], old.models.theta)
+    assert len(new.models.theta) == 5 and new.models.theta[-1].any()
 
 
 @pytest.mark.parametrize("policy", ["hier_mix", "kernel_ridge", "avengers_pro"])
@@ -321,7 +321,7 @@ def test_a_free_model_like_another_starts_with_the_utility_of_its_own_price(plac
     assert margin > 0.0
     add_model(folder, "same", like=cheapest["name"], log=log)
     add_model(folder, "free", like=cheapest["name"], free=True, log=log)
-    theta = Router.load(folder, log=log).learner.policy.algorithm.model.theta[0]
+    theta = Router.load(folder, log=log).learner.policy.algorithm.models.theta
     known = theta[router.arms.index(cheapest["name"])]
     np.testing.assert_allclose(theta[4], known)
     np.testing.assert_allclose(theta[5], known / margin)

@@ -1,1 +1,1 @@
-"""Neural policies: small networks per arm, trained in lockstep over the lanes of a replay."""
+"""Policies with a network in place of ridge models: the rule in `policies`, the arithmetic in `networks`."""

@@ -15,10 +15,9 @@ def draw_graph(y, kind="paper", t=0, symmetric=False, keys=None):
     graph, expected = np.empty((K, K)), np.empty((K, K))
     sample_graph(
         GRAPHS[kind],
-        np.asarray(y, float),
         symmetric,
+        np.asarray(y, float),
         stream_keys("g") if keys is None else keys,
-        1,
         t,
         graph,
         expected,

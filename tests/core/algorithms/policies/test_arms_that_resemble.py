@@ -168,7 +168,7 @@ def test_a_margin_out_of_range_is_refused_before_the_policy_grows(margin):
     policy = learnt("lin_ts", rounds=5)
     with pytest.raises(PolicyError, match="margin"):
         policy.add_arm("new", like="a", margin=margin)
-    assert policy.algorithm.model.theta.shape[1] == 3
+    assert len(policy.algorithm.models.theta) == 3
 
 
 def test_every_served_policy_that_learns_can_start_an_arm_like_another():

@@ -64,7 +64,7 @@ def test_a_redrawn_arm_is_what_a_bandit_observes():
         rows = np.flatnonzero(played == arm)
         gram = x[rows].T @ x[rows] + 10.0 * np.eye(x.shape[1])
         expected = np.linalg.solve(gram, x[rows].T @ u[rows, arm])
-        assert np.allclose(policy.algorithm.model.theta[0, arm], expected)
+        assert np.allclose(policy.algorithm.models.theta[arm], expected)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from tests_support import built
 
-from cabs_core.algorithms.policies.hier_model import STEPS, information, learn_change, prior_chance
+from cabs_core.algorithms.policies.hier_mix.models import STEPS, information, learn_change, prior_chance
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.evaluation.replay import replay
 

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests_support import built
 
-from cabs_core.algorithms.policies.hier_loop import (
+from cabs_core.algorithms.policies.hier_mix.models import scaling_of
+from cabs_core.algorithms.policies.hier_mix.rounds import (
     ALLOWANCE,
     JOINED_ARM,
     calibrate_costs,
     fill_choice,
     restart,
 )
-from cabs_core.algorithms.policies.hier_model import scaling_of
 from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import query_order

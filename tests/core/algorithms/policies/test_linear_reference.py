@@ -1,5 +1,8 @@
 """Linear bandits against brute force: every prediction from a full solve of the history, 500 rounds, 1e-9."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from ridge_by_rows import RidgeByRows
@@ -10,6 +13,7 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import ACTION, NOISE, draw, normal, uniform
 from cabs_core.base.streams import stream_keys
 from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.engine import make_stream
 
 RHO = 300.0
 ROUNDS = 500
@@ -94,7 +98,32 @@ def test_full_feedback_equals_brute_force(problem):
         assert result.actions[0, t] == np.argmax(problem.contexts[order[t]] @ theta)
 
 
+def test_full_feedback_keeps_what_it_learnt_when_the_first_arm_leaves(problem):
+    """All arms share one matrix, which lies at the place of the first arm."""
+    policy = build_policy("lin_ucb_full", arms=problem.arms, dim=problem.dim, rho=RHO)
+    stream = make_stream(problem, RHO)
+    for t in range(30):
+        decision = policy.decide(stream.request(t, t))
+        policy.update(decision, **stream.outcome(t, decision.arm, every_arm=True))
+    shared = policy.algorithm.models.inverse[0].copy()
+    theta = policy.algorithm.models.theta.copy()
+    policy.remove_arm(problem.arms[0])
+    np.testing.assert_array_equal(policy.algorithm.models.inverse[0], shared)
+    np.testing.assert_array_equal(policy.algorithm.models.theta, theta[1:])
+
+
+def test_reading_lin_ucb_takes_at_most_twenty_modules():
+    """A reader of one small algorithm opens its file and what it imports, and no other algorithm."""
+    script = (
+        "import sys, cabs_core.algorithms.policies.lin_ucb\n"
+        "ours = [m for n, m in sys.modules.items() if n.partition('.')[0] == 'cabs_core']\n"
+        "print(sum(not hasattr(m, '__path__') for m in ours))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert int(done.stdout) <= 20
+
+
 def test_warm_start_needs_offline_rows(problem):
     empty = Offline(np.zeros((0, problem.dim)), np.zeros((0, 5)), np.zeros((0, 5)), RHO)
     policy = build_policy("lin_ucb@warm", arms=problem.arms, dim=problem.dim, rho=RHO, offline=empty)
-    assert not policy.algorithm.model.theta.any()
+    assert not policy.algorithm.models.theta.any()

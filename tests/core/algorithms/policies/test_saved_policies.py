@@ -170,8 +170,8 @@ def test_an_unsound_state_does_not_replace_the_saved_one(tmp_path):
     policy = used("lin_ucb")
     policy.save(tmp_path / "p")
     before = (tmp_path / "p" / "state.npz").read_bytes()
-    policy.algorithm.model.theta[0, 0, 0] = np.nan
-    with pytest.raises(PolicyError, match=r"not saved: theta\[0, 0, 0\] is nan"):
+    policy.algorithm.models.theta[0, 0] = np.nan
+    with pytest.raises(PolicyError, match=r"not saved: theta\[0, 0\] is nan"):
         policy.save(tmp_path / "p")
     assert (tmp_path / "p" / "state.npz").read_bytes() == before
 

@@ -50,9 +50,9 @@ def test_no_policy_is_named(room: str) -> None:
 
 
 def test_the_search_finds_names_presets_and_modules() -> None:
-    source = "from cabs_core.algorithms.policies.cabs import CabsC\n"
+    source = "from cabs_core.algorithms.policies.cabs_c import CabsC\n"
     source += "x = ['lin_ucb', 'cabs_d_linear@literal', 'lin_ucb and more']"
-    assert sorted(names(source)) == ["cabs_core.algorithms.policies.cabs", "cabs_d_linear", "lin_ucb"]
+    assert sorted(names(source)) == ["cabs_core.algorithms.policies.cabs_c", "cabs_d_linear", "lin_ucb"]
 
 
 def test_records_refer_to_policies_that_exist() -> None:

@@ -14,7 +14,7 @@ from cabs_core.data.encoders.tfidf import TfidfEncoder
 from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.data.outcomes import load_outcomes, make_splits
-from cabs_core.algorithms.policies.linear.bandits import LinearBandit
+from cabs_core.algorithms.policies.lin_ucb import LinUCB
 from cabs_core.data.pools.find import find_pool
 from cabs_core.data.pool_files.sections import Oracle
 from cabs_core.evaluation.replay import replay
@@ -25,10 +25,10 @@ def show(name, *arrays):
     print(name, hashlib.sha256(b"".join(a.tobytes() for a in arrays)).hexdigest()[:16])
 
 
-class Seen(LinearBandit):
+class Seen(LinUCB):
     def start(self, offline):
         super().start(offline)
-        show("warm start", self.model.theta, self.model.inverse)
+        show("warm start", self.models.theta, self.models.inverse)
 
 
 import cabs_core.evaluation.replay.engine as engine

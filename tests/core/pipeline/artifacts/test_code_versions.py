@@ -215,10 +215,10 @@ def test_policies_concern_their_own_replays_and_no_stage_of_the_data() -> None:
     for name in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"):
         reached = {m for m in modules_of(name) if m.startswith("cabs_core.algorithms.policies.")}
         assert not reached & {
-            "cabs_core.algorithms.policies.hier_mix",
-            "cabs_core.algorithms.policies.cabs",
+            "cabs_core.algorithms.policies.hier_mix.policy",
+            "cabs_core.algorithms.policies.cabs_c",
         }
-    hier_mix = module_file("cabs_core.algorithms.policies.hier_mix")
+    hier_mix = module_file("cabs_core.algorithms.policies.hier_mix.policy")
     assert hier_mix is not None
     readers = {
         p for p in all_policies() if hier_mix in closure(stages.policy_modules(p), stages.COVERED).values()

@@ -1,16 +1,16 @@
 """The rounds of `hier_mix` in compiled code: values under each model, the choice, what an outcome teaches.
 
-`hier_model` has the models: M = C + 1 of them, the anchored one first.
+`models` has the models: M = C + 1 of them, the anchored one first.
 
-Where a kernel uses a tuple in or after a loop, every call counts the references of all arrays in it. So what
-runs once a model takes what it needs out of its tuples first, and gets no more than it needs.
+A kernel that uses a tuple in or after a loop counts the references of all its arrays at every access. A
+kernel that runs once for every model therefore takes its arrays out of the tuples first.
 """
 
 from typing import NamedTuple
 
 import numpy as np
 
-from cabs_core.algorithms.policies.hier_model import (
+from cabs_core.algorithms.policies.hier_mix.models import (
     MOST,
     Anchored,
     Changes,
@@ -46,21 +46,24 @@ JOINED_EXPLORATION = 1.0
 
 
 class Constants(NamedTuple):
-    """What stays the same over a replay.
+    """Numbers and arrays that stay the same over a replay.
 
     Attributes:
-        rho / share: of the utility.
-        noise: variance of a score; clip: of predictions in the likelihood; fixed_share: weight that goes back
-            to the prior a round; dispersion: what log likelihoods are divided by.
-        cost_prior: plays that a predicted cost counts for; negative: costs are as predicted.
-        inverse_temperature: power of the weights by which a model is drawn while the anchored one leads.
-        integral: whether propensities are integrals.
-        alarm: the sum of surprises that restarts; inf: never.
-        changes: expected utility a round that probes may cost; 0: changes are not looked for.
-        group / singles: numbers of the models that trust the offline order of the arms, and of the others.
-        prior_weights: [M].
-        anchored_variances: [4], prior variances of level, slope, context, arm.
-        residual_variances: [C, 2], of level, context.
+        rho: score units per USD. share: how binary the scores are (`utility.binary_share`).
+        noise: variance of a score given its expectation.
+        clip: predictions are clipped to [clip, 1 - clip] in the likelihood.
+        fixed_share: share of the weights that goes back to the prior in every round.
+        dispersion: divisor of log likelihoods.
+        cost_prior: number of plays that a predicted cost counts for; negative if costs are as predicted.
+        inverse_temperature: power of the weights by which a model is drawn while the anchored model leads.
+        integral: True if propensities are integrals, False if they are 1 given the draws.
+        alarm: sum of surprises that restarts the policy; infinite for never.
+        changes: expected utility that probes may cost in a round; 0 if changes are not looked for.
+        group: numbers of the models that trust the offline order of the arms. singles: of the other models.
+        prior_weights: [M], prior weights of the models.
+        exploration: scale of the normal draw, in posterior deviations.
+        anchored_variances: [4], prior variances of level, slope, context and arm of the anchored model.
+        residual_variances: [C, 2], prior variances of level and context of the residual models.
     """
 
     rho: float
@@ -83,11 +86,12 @@ class Constants(NamedTuple):
 
 
 class Data(NamedTuple):
-    """What the kernels read of every row.
+    """Arrays over rows (queries) that the kernels read.
 
     Attributes:
-        z: [N, d], scaled contexts. base / costs: [N, K], static predictions of scores and costs.
-        ease: [N], see `ease_of`. scores / charged: [N, K], outcomes, read at the arm that was played.
+        z: [N, d], scaled contexts. base: [N, K], static predictions of scores. costs: [N, K], predicted USD.
+        ease: [N], see `ease_of`.
+        scores: [N, K], realised scores. charged: [N, K], realised costs. Both are read at the played arm.
     """
 
     z: np.ndarray
@@ -99,14 +103,14 @@ class Data(NamedTuple):
 
 
 class Scratch(NamedTuple):
-    """What the kernels write to.
+    """Work space that the kernels write to.
 
     Attributes:
-        fit: of one model. mean / sd: [K], of the value. cost: [K].
-        pmf / part: [K], probabilities of playing, under all models and under one.
+        fit: prediction of one model. mean, sd: [K], mean and deviation of the arms' values.
+        cost: [K], expected costs. pmf: [K], probabilities of the arms. part: [K], those under one model.
         below: [3, K], work space of `best_probabilities`.
-        weights: [M], of the models; average: [2, K], of mean and sd over those that are averaged.
-        chances, logs: [1 + singles], of being drawn.
+        weights: [M], weights of the models. average: [2, K], mean and deviation averaged over models.
+        chances, logs: [1 + singles], probabilities of being drawn and their logarithms.
     """
 
     fit: Fit
@@ -123,12 +127,15 @@ class Scratch(NamedTuple):
 
 
 class Parts(NamedTuple):
-    """All that the kernels of a round use.
+    """Arguments of the kernels.
 
     Attributes:
-        keys: of the random streams. force: whether arms never played come first, every third round.
-        log_weights: [M]. plays: [K]. alarm: [1]. joined: [K], 1 for an arm that came after the train split.
-        paid: [3, K], every arm's number of outcomes, sum of costs and of predicted costs (USD).
+        keys: uint64 [purposes, 2], of the random streams.
+        force: True if every third round plays an arm that was never played.
+        constants: options. log_weights: [M], of the models. plays: [K], plays of every arm.
+        paid: [3, K], every arm's number of outcomes, sum of costs and sum of predicted costs (USD).
+        alarm: [1], sum of surprises. joined: [K], 1 for an arm that came after the train split.
+        changes, anchored, residual: learnt arrays of the models. work: work space.
     """
 
     keys: np.ndarray
@@ -154,10 +161,20 @@ def fill_choice(
 
     mean is -inf for an arm that is not available.
     """
-    constants, anchored, residual, work = parts.constants, parts.anchored, parts.residual, parts.work
-    fit, weights, average = work.fit, work.weights, work.average
-    shift, joined, level = parts.changes.shift, parts.joined, parts.anchored.level
-    models = constants.group if choice == 0 else constants.singles[choice - 1 : choice]
+    constants = parts.constants
+    anchored = parts.anchored
+    residual = parts.residual
+    work = parts.work
+    fit = work.fit
+    weights = work.weights
+    average = work.average
+    shift = parts.changes.shift
+    joined = parts.joined
+    level = parts.anchored.level
+    if choice == 0:
+        models = constants.group
+    else:
+        models = constants.singles[choice - 1 : choice]
     total = 0.0
     for m in models:
         total += weights[m]
@@ -195,16 +212,25 @@ def fill_values(
 
     rows [K, D] on w0, of covariance cov [D, D]; shift [K], see `Changes`; joined [K], see `Parts`.
     """
-    rho, share, exploration = constants.rho, constants.share, constants.exploration
-    f, v, difference, sd, mean = work.fit.f, work.fit.v, work.fit.difference, work.sd, work.mean
-    greedy, most = -1, -np.inf
+    rho = constants.rho
+    share = constants.share
+    exploration = constants.exploration
+    f = work.fit.f
+    v = work.fit.v
+    difference = work.fit.difference
+    sd = work.sd
+    mean = work.mean
+    greedy = -1
+    most = -np.inf
     for j in range(f.size):
-        mean[j], sd[j] = -np.inf, 0.0
+        mean[j] = -np.inf
+        sd[j] = 0.0
         if mask[j]:
             f[j] += shift[j]
             mean[j], _ = value_and_slope(f[j], costs[j], rho, share)
             if mean[j] > most:
-                greedy, most = j, mean[j]
+                greedy = j
+                most = mean[j]
     if exploration == 0.0:
         return
     contrast_deviation(rows, v, mask, greedy, cov, sd, difference)
@@ -216,9 +242,14 @@ def fill_values(
 
 @kernel
 def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray, out: np.ndarray) -> None:
-    """out [1 + singles] = probabilities that the trusting models together, and each of the others, are drawn;
-    logs: scratch of that size."""
-    group, singles = constants.group, constants.singles
+    """Fill out [1 + singles] with the probabilities to draw the trusting models together, and each other
+    model.
+
+    Args:
+        logs: work space of that size.
+    """
+    group = constants.group
+    singles = constants.singles
     first = log_weights[group[0]]
     total = 0.0
     for g in range(group.size):
@@ -233,7 +264,9 @@ def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray
 
 @kernel
 def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None:
-    """out [M] = weights of the models to a power, with sum 1; the last is what the others leave.
+    """Fill out [M] with the models' weights to a power, so that their sum is 1.
+
+    The last weight is what the others leave.
 
     log_weights [M]: their logarithms, up to a constant.
     """
@@ -249,7 +282,10 @@ def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None
 
 @kernel
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
-    """out [K] = predicted costs times each arm's ratio of paid to predicted, shrunk to 1 by `prior` plays."""
+    """Fill out [K] with predicted costs times each arm's ratio of paid to predicted costs.
+
+    The ratio is shrunk to 1 as if `prior` plays had been paid as predicted.
+    """
     for j in range(costs.size):
         out[j] = costs[j]
         if prior >= 0.0 and paid[0, j] > 0.0 and paid[2, j] > 0.0:
@@ -259,8 +295,14 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
 @kernel
 def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, t: int, parts: Parts) -> int:
     """Draw an arm and fill pmf [K] in work, with the models' weights; base, costs: [K], predictions."""
-    constants, work, plays = parts.constants, parts.work, parts.plays
-    sd, mean, pmf, part, chances = work.sd, work.mean, work.pmf, work.part, work.chances
+    constants = parts.constants
+    work = parts.work
+    plays = parts.plays
+    sd = work.sd
+    mean = work.mean
+    pmf = work.pmf
+    part = work.part
+    chances = work.chances
     if parts.force and t % 3 == 2:
         least = -1
         for j in range(mask.size):
@@ -298,9 +340,13 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
 
 @kernel
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
-    """The arm of a probe, where one is bought and the coin says so, else `arm`; pmf [K] counts the coin."""
-    changes, work = parts.changes, parts.work
-    pmf, purse = work.pmf, changes.purse
+    """Return the arm of a probe if one is bought and the coin says so, otherwise `arm`; pmf [K] counts the
+    coin.
+    """
+    changes = parts.changes
+    work = parts.work
+    pmf = work.pmf
+    purse = changes.purse
     purse[0] = min(purse[0] + parts.constants.changes, MOST)
     fill_choice(0, z, base, work.cost, mask, parts)
     for j in range(mask.size):
@@ -331,11 +377,20 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
 
     The alarm gains the mixture's surprise beyond what it expects, less ALLOWANCE, and never falls below 0.
     """
-    constants, changes, residual, alarm = parts.constants, parts.changes, parts.residual, parts.alarm
-    log_weights, weights, fit = parts.log_weights, parts.work.weights, parts.work.fit
-    noise, clip, dispersion = constants.noise, constants.clip, constants.dispersion
+    constants = parts.constants
+    changes = parts.changes
+    residual = parts.residual
+    alarm = parts.alarm
+    log_weights = parts.log_weights
+    weights = parts.work.weights
+    fit = parts.work.fit
+    noise = constants.noise
+    clip = constants.clip
+    dispersion = constants.dispersion
     fixed_share = constants.fixed_share
-    level, ridge, moved = parts.anchored.level[arm], residual.ridge[arm], changes.shift[arm]
+    level = parts.anchored.level[arm]
+    ridge = residual.ridge[arm]
+    moved = changes.shift[arm]
     fill_x(z, fit.x)
     fill_weights(log_weights, 1.0, weights)
     mixed = 0.0
@@ -362,14 +417,18 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
 
 @kernel
 def own_variance(variance: float, joined: int) -> float:
-    """Prior variance of an arm's own level, which is `variance` where the train split knows the arm."""
-    return max(variance, JOINED_ARM**2) if joined else variance
+    """Return the prior variance of an arm's own level: `variance` if the train split knows the arm."""
+    if joined:
+        return max(variance, JOINED_ARM**2)
+    return variance
 
 
 @kernel
 def restart(parts: Parts) -> None:
     """Forget what was learnt online."""
-    constants, anchored, residual = parts.constants, parts.anchored, parts.residual
+    constants = parts.constants
+    anchored = parts.anchored
+    residual = parts.residual
     parts.alarm[0] = 0.0
     forget_changes(parts.changes.chance, parts.changes.shift)
     parts.paid[:] = 0.0

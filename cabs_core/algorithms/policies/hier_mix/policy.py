@@ -1,17 +1,18 @@
 """`hier_mix`: Bayesian linear models of the score, one for every simple router, and their mixture.
 
 docs/hier-mix.md has the models, their updates and weights, the choice and the search for changed models in
-equations; `hier_model` the models, `hier_loop` the rounds. Why it is as it is:
+equations; `rounds` has the rounds, `models` the arithmetic. Why it is as it is:
 
 The prior of the ridge is tight where train prompts lie, wide where only new ones do, which no isotropic prior
 is. Graded scores vary less than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary
 they are (`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). No weight depends on a table.
 
-Models that trust the offline order of the arms are averaged by weight, for averages of good predictors are
-good. Models that distrust it (ease, cold) are not averaged in, for then they would be tested only on the arms
-that the others like: every round either the average or one of them is drawn, in proportion to their weights.
-While the anchored model is likelier than each of these, weights are raised to the power `inverse_temperature`
-first; otherwise not, for a rival that is ahead after a few bad outcomes of a good arm might never be left.
+Models that trust the offline order of the arms are averaged by weight, because averages of good predictors
+are good. Models that distrust the order (ease, cold) are not averaged in, because they would then be tested
+only on arms that the others like. Every round draws either the average or one of these models, in proportion
+to their weights. While the anchored model is likelier than each of these, the weights are first raised to the
+power `inverse_temperature`. Otherwise they are not, because a rival that is ahead after a few bad outcomes of
+a good arm might never be left.
 
 The anchored model stays rigid on purpose: a model that may shift all arms together explains the failures of
 its favourite arm by a shift and goes on playing it, so each such model needs a rival with the same freedom
@@ -30,16 +31,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from cabs_core.algorithms.policies import state as states
-from cabs_core.algorithms.policies.hier_loop import (
-    Constants,
-    Data,
-    Parts,
-    Scratch,
-    decide,
-    learn,
-    own_variance,
-)
-from cabs_core.algorithms.policies.hier_model import (
+from cabs_core.algorithms.policies.hier_mix.models import (
     OFFSETS,
     STEPS,
     Anchored,
@@ -51,12 +43,21 @@ from cabs_core.algorithms.policies.hier_model import (
     power_prior,
     scaling_of,
 )
+from cabs_core.algorithms.policies.hier_mix.rounds import (
+    Constants,
+    Data,
+    Parts,
+    Scratch,
+    decide,
+    learn,
+    own_variance,
+)
 from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
 from cabs_core.algorithms.policies.policy import DEFAULT_HORIZON, PolicyOptions
 from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Reads, Request
 
 LEAST_DISPERSION = 0.02
-#: what is learnt beside the models
+#: learnt arrays beside the models
 _ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm", "joined")
 #: the axis of the arms in those arrays of the state that have one
 _ARM_AXIS = dict.fromkeys(
@@ -149,10 +150,10 @@ class HierOptions(PolicyOptions):
     anchor_slope: float = Field(0.03, gt=0, description="Deviation of beta")
     anchor_arm: float = Field(0.01, gt=0, description="Deviation of b_j")
     anchor_context: float = Field(0.1, gt=0, description="Deviation of eta")
-    cold_level: float = Field(DISTRUSTING_LEVEL, gt=0)
-    cold_arm: float = Field(0.2, gt=0)
-    cold_context: float = Field(0.2, gt=0)
-    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j")
+    cold_level: float = Field(DISTRUSTING_LEVEL, gt=0, description="Deviation of alpha in the cold model")
+    cold_arm: float = Field(0.2, gt=0, description="Deviation of b_j in the cold model")
+    cold_context: float = Field(0.2, gt=0, description="Deviation of eta in the cold model")
+    cold_arm_context: float = Field(0.05, gt=0, description="Deviation of delta_j in the cold model")
     corrections: tuple[Correction, ...] = Field(CORRECTIONS, max_length=8)
     noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
     dispersion: bool = Field(
@@ -200,7 +201,7 @@ class HierOptions(PolicyOptions):
 
     @property
     def trusting(self) -> tuple[bool, ...]:
-        """Of anchored model, corrections and cold model: whether it starts from the offline order of arms."""
+        """True for a model that starts from the offline order of arms: anchored, corrections, cold."""
         return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
 
     @model_validator(mode="after")
@@ -214,7 +215,9 @@ class HierOptions(PolicyOptions):
 
 
 class HierMix(CompiledPolicy):
-    """See the module. Needs contexts, static predictions of scores (option `base`) and costs; serves any rho.
+    """Mixture of Bayesian linear models of the score, see docs/hier-mix.md.
+
+    It needs contexts, static predictions of scores (option `base`) and costs, and serves any rho.
 
     Where a problem or request has no prediction of that name, the accuracy head takes its place. The latency
     term of the utility plays no part in its choice: nothing predicts latencies.
@@ -228,16 +231,23 @@ class HierMix(CompiledPolicy):
     loop = staticmethod(round_loop(decide, learn))
 
     def prepare(self) -> None:
-        """The residual models (the corrections, and the cold model last), prior weights [2 + corrections] of
-        the anchored model and of these, and what the kernels read of the options."""
+        """Derive models, their prior weights and the kernels' constants from the options.
+
+        The residual models are the corrections and, last, the cold model. The prior weights are those of the
+        anchored model and of these.
+        """
         o = self.settings
         cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
         self.models = (*o.corrections, Correction(offset="none", weight=0.5, **cold))
-        weights, trusting = [m.weight for m in o.corrections], np.array(o.trusting)
+        weights = [m.weight for m in o.corrections]
+        trusting = np.array(o.trusting)
         rest = 1.0 - sum(weights)
         self.prior_weights = np.array([rest * o.anchor_weight, *weights, rest * (1.0 - o.anchor_weight)])
-        # what noise and log likelihoods are scaled by
-        spread = float(max(self.share, LEAST_DISPERSION)) if o.dispersion else 1.0
+        # noise and log likelihoods are scaled by this
+        if o.dispersion:
+            spread = float(max(self.share, LEAST_DISPERSION))
+        else:
+            spread = 1.0
         self.constants = Constants(
             rho=self.rho,
             share=self.share,
@@ -259,8 +269,10 @@ class HierMix(CompiledPolicy):
         )
 
     def start(self, offline: Offline | None) -> None:
-        """Priors; scaling of the contexts and mean prediction of every arm come from the train split."""
-        o, k, d = self.settings, len(self.arms), self.dim
+        """Set the priors. The train split gives the scaling of contexts and the mean score of every arm."""
+        o = self.settings
+        k = len(self.arms)
+        d = self.dim
         self.scaling = np.stack([np.zeros(d), np.ones(d)])
         level = np.full(k, 0.5)
         if offline is not None and len(offline):
@@ -273,14 +285,17 @@ class HierMix(CompiledPolicy):
         )
         self.residual = self._residual_priors(k, offline)
         self.log_weights = np.log(self.prior_weights)
-        self.played, self.paid = np.zeros(k, dtype=np.int64), np.zeros((3, k))
-        self.alarm, self.joined = np.zeros(1), np.zeros(k, dtype=np.int64)
+        self.played = np.zeros(k, dtype=np.int64)
+        self.paid = np.zeros((3, k))
+        self.alarm = np.zeros(1)
+        self.joined = np.zeros(k, dtype=np.int64)
         self.changes = Changes(np.zeros((k, STEPS.size)), np.zeros(k), np.zeros(1))
         forget_changes(self.changes.chance, self.changes.shift)
         self.resized()
 
     def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
-        d, models = self.dim, self.models
+        d = self.dim
+        models = self.models
         size = 8.0 * len(models) * k * (d + 1) ** 2
         if size > LARGE_STATE:
             logger.warning(
@@ -311,22 +326,27 @@ class HierMix(CompiledPolicy):
 
     def _base(self, request: Request) -> np.ndarray:
         values = self.static_scores_of(request, self.settings.base)
-        return self.need(request, "predicted_scores", len(self.arms)) if values is None else values
+        if values is None:
+            return self.need(request, "predicted_scores", len(self.arms))
+        return values
 
     def reads(self) -> Reads:
-        """Context, predicted costs, and the scores that the anchored model starts from."""
+        """Read the context, predicted costs, and the scores that the anchored model starts from."""
         anchor = self.settings.base
         of_head = anchor == "carrot"
         return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
 
     def choose(self, request: Request) -> Choice:
         """Sample a model, then an arm."""
-        rho, mask = self.rho_of(request), self.mask(request)
-        x, base = self.need(request, "context", self.dim), self._base(request)
+        rho = self.rho_of(request)
+        mask = self.mask(request)
+        x = self.need(request, "context", self.dim)
+        base = self._base(request)
         costs = self.costs_of(request)
         z = (x - self.scaling[0]) * self.scaling[1]
         states.array(self.name, "Request.context, scaled as the train split,", z, states.Field((self.dim,)))
-        row, trace = self._row(z, base, costs), self.new_trace()
+        row = self._row(z, base, costs)
+        trace = self.new_trace()
         arm, probability = decide(self.parts(rho=rho), row, 0, mask, self.round, 0, trace)
         memory = {"z": z, "base": base.copy(), "ease": row.ease, "costs": costs.copy(), "weights": trace[2:]}
         return Choice(int(arm), float(probability), self.work.pmf.copy(), rho, memory)
@@ -334,14 +354,21 @@ class HierMix(CompiledPolicy):
     def _row(
         self, z: np.ndarray, base: np.ndarray, costs: np.ndarray, ease: np.ndarray | None = None
     ) -> Data:
-        """A request as a table of one row; ease: as it was at the decision, None: computed now."""
-        base, nothing = base[None], np.zeros((1, len(base)))
+        """Return a request as a table of one row.
+
+        Args:
+            ease: as it was at the decision, None to compute it now.
+        """
+        nothing = np.zeros((1, len(base)))
+        base = base[None]
         ease = eases(base, self.anchored.level) if ease is None else ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
-        memory, k = outcome.memory, len(self.arms)
-        # of the row, the kernel reads the played arm alone: one added since plays no part
+        memory = outcome.memory
+        k = len(self.arms)
+        # the kernel reads the row's entry of the played arm alone, so an arm that was added since plays no
+        # part
         places = np.arange(k) if outcome.places is None else outcome.places
         row = self._row(memory["z"], memory["base"][places], memory["costs"][places], memory["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
@@ -356,8 +383,15 @@ class HierMix(CompiledPolicy):
         return np.array([np.nan, 0.0, *decision.memory["weights"]])
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
-        """Settings, at the policy's rho or another (score units per USD), posteriors and work space."""
-        constants = self.constants if rho in (None, self.rho) else self.constants._replace(rho=rho)
+        """Return everything that the kernels use.
+
+        Args:
+            rho: score units per USD, None for the policy's own.
+        """
+        if rho in (None, self.rho):
+            constants = self.constants
+        else:
+            constants = self.constants._replace(rho=rho)
         learnt = (self.log_weights, self.played, self.paid, self.alarm, self.joined)
         models = (self.changes, self.anchored, self.residual)
         return Parts(self.keys, self.force, constants, *learnt, *models, self.work)
@@ -383,9 +417,14 @@ class HierMix(CompiledPolicy):
         self.resized()
 
     def layout(self) -> dict[str, states.Field]:
-        """Variances are positive: they are divided by."""
-        m, k, d, s, low = len(self.models), len(self.arms), self.dim, states.learnt, states.POSITIVE
-        rounds, kinds = states.MOST_ROUNDS, len(OFFSETS) - 1
+        """Return the learnt arrays. Variances are positive, because they are divided by."""
+        m = len(self.models)
+        k = len(self.arms)
+        d = self.dim
+        s = states.learnt
+        low = states.POSITIVE
+        rounds = states.MOST_ROUNDS
+        kinds = len(OFFSETS) - 1
         return {
             "scaling": s(2, d),
             "log_weights": s(self.experts),
@@ -425,8 +464,10 @@ class HierMix(CompiledPolicy):
         }
 
     def resized(self) -> None:
-        k, choices = len(self.arms), 1 + self.constants.singles.size
-        above, horizon = self.settings.force_above, self.horizon
+        k = len(self.arms)
+        choices = 1 + self.constants.singles.size
+        above = self.settings.force_above
+        horizon = self.horizon
         self.force = above is not None and (DEFAULT_HORIZON if horizon is None else horizon) > above * k
         self.work = Scratch(
             fit=new_fit(k, self.dim),
@@ -443,10 +484,13 @@ class HierMix(CompiledPolicy):
         )
 
     def add_arm(self) -> None:
-        """The new arm's own level is free; its other deviations start at their priors, and it uses at once
-        what the arms share."""
+        """Add an arm whose own level is free.
+
+        Its other deviations start at their priors, and it uses at once what the arms share.
+        """
         arrays, _ = self.state()
-        chance, shift = np.zeros((1, STEPS.size)), np.zeros(1)
+        chance = np.zeros((1, STEPS.size))
+        shift = np.zeros(1)
         forget_changes(chance, shift)
         starts = {
             "joined": 1,

@@ -26,7 +26,7 @@ from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.regression.ridge import dot, product, quadratic
 from cabs_core.base.compiled.jit import kernel
 
-#: what a residual model knows of an arm before (`hier_mix.Correction`), by the number that the kernels know
+#: offsets of a residual model (`hier_mix.policy.Correction`); the kernels know their places here
 OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
 #: moves of an arm's level, in units of the score; the first is none
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
@@ -35,9 +35,10 @@ PRIOR = 0.05
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
 #: the move that a probe is chosen for, and the least looked for: less is found by exploring near rivals
-STEP, LARGE = 0.35, 0.3
+STEP = 0.35
+LARGE = 0.3
 LEAST_GAP = 0.01
-#: of probabilities of the moves
+#: predictions are clipped to [CLIP, 1 - CLIP] in the likelihood of a move
 CLIP = 0.02
 #: most that the purse holds: one right answer
 MOST = 1.0
@@ -82,7 +83,7 @@ class Residual(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Whether the model behind each arm's name has become another one.
+    """Probabilities that the model behind each arm's name has become another model.
 
     Attributes:
         chance: [K, G], probability that the arm's level has moved by each of the STEPS.
@@ -96,7 +97,7 @@ class Changes(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """What a prediction and an update write to; rows of unused length are cut.
+    """Arrays that a prediction and an update write to; rows of unused length are cut.
 
     Attributes:
         f / v: [K], predicted score and its conditional variance.
@@ -115,7 +116,7 @@ class Fit(NamedTuple):
 
 
 def new_fit(k: int, d: int) -> Fit:
-    """Arrays of zeros for k arms and d features."""
+    """Return arrays of zeros for k arms and d features."""
     return Fit(
         f=np.zeros(k),
         v=np.zeros(k),
@@ -129,19 +130,28 @@ def new_fit(k: int, d: int) -> Fit:
 
 
 def scaling_of(contexts: np.ndarray) -> np.ndarray:
-    """[2, d]: centre and factor that make mean |z|^2 = 1; the factor of constant features is 0."""
+    """Return centre and factor of every feature, [2, d], that make mean |z|^2 = 1.
+
+    The factor of a constant feature is 0.
+    """
     x = np.asarray(contexts, dtype=np.float64)
-    center, variance = x.mean(axis=0), x.var(axis=0)
+    center = x.mean(axis=0)
+    variance = x.var(axis=0)
     variance = np.where(variance > 1e-12 * (1.0 + center**2), variance, 0.0)
-    factor = 1.0 / np.sqrt(variance.sum()) if variance.sum() > 0 else 0.0
+    if variance.sum() > 0:
+        factor = 1.0 / np.sqrt(variance.sum())
+    else:
+        factor = 0.0
     return np.stack([center, np.where(variance > 0, factor, 0.0)])
 
 
 def power_prior(
     offline: Offline, scaling: np.ndarray, prior: np.ndarray, weight: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(ridge [K, d + 1], precision [d + 1] that the train split adds) of a Bayesian regression of every arm's
-    score on x = [1, z], with prior variances [d + 1] around the arm's mean score and `weight` a train row.
+    """Fit a Bayesian regression of every arm's score on x = [1, z] to the train split.
+
+    Returns coefficients [K, d + 1] and the precision [d + 1] that the train split adds. The prior has
+    variances [d + 1] around the arm's mean score, and a train row has weight `weight`.
 
     The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in
     contexts of another kind counts for the coefficients and not for the precision.
@@ -156,9 +166,11 @@ def power_prior(
 
 @kernel
 def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarray, x: np.ndarray) -> float:
-    """Offset of a residual model (number in `OFFSETS`) for an arm with this static prediction and mean score.
+    """Return the offset of a residual model for an arm with this static prediction and mean score.
 
-    ridge [d + 1] of the arm; x [d + 1] = [1, z].
+    Args:
+        kind: number in `OFFSETS`. base: static prediction. level: mean score. ease: see `ease_of`.
+        ridge: [d + 1] of the arm. x: [d + 1] = [1, z].
     """
     if kind == 0:
         return 0.5
@@ -178,7 +190,7 @@ def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarr
 
 @kernel
 def ease_of(base: np.ndarray, level: np.ndarray) -> float:
-    """How much easier than the train prompts this one is, for the mean of all arms."""
+    """Return how much easier this prompt is than the train prompts, for the mean of all arms."""
     total = 0.0
     for j in range(base.size):
         total += base[j] - level[j]
@@ -187,7 +199,7 @@ def ease_of(base: np.ndarray, level: np.ndarray) -> float:
 
 @kernel
 def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """`ease_of` every row of base [N, K]: [N]."""
+    """Return `ease_of` for every row of base [N, K], [N]."""
     out = np.empty(base.shape[0])
     for row in range(out.size):
         out[row] = ease_of(base[row], level)
@@ -196,7 +208,7 @@ def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 @kernel
 def fill_x(z: np.ndarray, x: np.ndarray) -> None:
-    """x [d + 1] = [1, z]."""
+    """Fill x [d + 1] with [1, z]."""
     x[0] = 1.0
     for i in range(z.size):
         x[i + 1] = z[i]
@@ -207,9 +219,16 @@ def residual_predict(
     m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
 ) -> None:
     """Fill f, v, u_residual of available arms under residual model m; base, level [K]: see `Anchored`."""
-    f, v, u, x = fit.f, fit.v, fit.u_residual, fit.x
-    prior, mean0, kind, ridge = residual.prior[m], residual.mean[m], residual.kind[m], residual.ridge
-    cov_arm, mean_arm = residual.cov_arm[m], residual.mean_arm[m]
+    f = fit.f
+    v = fit.v
+    u = fit.u_residual
+    x = fit.x
+    prior = residual.prior[m]
+    mean0 = residual.mean[m]
+    kind = residual.kind[m]
+    ridge = residual.ridge
+    cov_arm = residual.cov_arm[m]
+    mean_arm = residual.mean_arm[m]
     fill_x(z, x)
     ease = ease_of(base, level)
     for j in range(f.size):
@@ -227,9 +246,13 @@ def residual_learn(
 ) -> float:
     """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns the prediction for it."""
     x = fit.x
-    row, gain = fit.row[: x.size], fit.gain[: x.size]
-    prior, mean0, cov0 = residual.prior[m], residual.mean[m], residual.cov[m]
-    cov_arm, mean_arm = residual.cov_arm[m, arm], residual.mean_arm[m, arm]
+    row = fit.row[: x.size]
+    gain = fit.gain[: x.size]
+    prior = residual.prior[m]
+    mean0 = residual.mean[m]
+    cov0 = residual.cov[m]
+    cov_arm = residual.cov_arm[m, arm]
+    mean_arm = residual.mean_arm[m, arm]
     v = product(cov_arm, x, gain)
     for i in range(x.size):
         row[i] = gain[i] / prior[i]
@@ -250,7 +273,7 @@ def residual_learn(
 def shared_learn(
     row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
 ) -> None:
-    """Rank-one update of w0 by a row whose prediction was off by `error`; gain is scratch."""
+    """Update w0 by a row whose prediction was off by `error`, a rank-one update; gain is work space."""
     total = variance + product(cov0, row, gain)
     for i in range(row.size):
         scaled = gain[i] / total
@@ -261,7 +284,7 @@ def shared_learn(
 
 @kernel
 def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, out: np.ndarray) -> None:
-    """out [d + 2] = row of one arm on w0: [1, contrast, z] less var times the sum of its past rows `cross`.
+    """Fill out [d + 2] with the row of one arm on w0: [1, contrast, z] less var times its past rows `cross`.
 
     contrast: the arm's static prediction less its mean.
     """
@@ -274,8 +297,14 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
 @kernel
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
     """Fill f, v and u_anchored of every available arm; base: [K], static predictions."""
-    f, v, u, level = fit.f, fit.v, fit.u_anchored, anchored.level
-    mean0, var, cross, total = anchored.mean, anchored.var, anchored.cross, anchored.total
+    f = fit.f
+    v = fit.v
+    u = fit.u_anchored
+    level = anchored.level
+    mean0 = anchored.mean
+    var = anchored.var
+    cross = anchored.cross
+    total = anchored.total
     for j in range(f.size):
         if mask[j]:
             anchored_row(z, base[j] - level[j], var[j], cross[j], u[j])
@@ -288,8 +317,13 @@ def anchored_learn(
     z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
 ) -> float:
     """Add an outcome of `arm`, whose static prediction is `base`; returns what was predicted for it."""
-    row, gain, mean0, cov0 = fit.row, fit.gain, anchored.mean, anchored.cov
-    var, cross, total = anchored.var, anchored.cross, anchored.total
+    row = fit.row
+    gain = fit.gain
+    mean0 = anchored.mean
+    cov0 = anchored.cov
+    var = anchored.var
+    cross = anchored.cross
+    total = anchored.total
     contrast = base - anchored.level[arm]
     anchored_row(z, contrast, var[arm], cross[arm], row)
     deviation: float = var[arm] * total[arm]
@@ -315,8 +349,11 @@ def contrast_deviation(
     sd: np.ndarray,
     difference: np.ndarray,
 ) -> None:
-    """sd [K] of the posterior of (score of arm j - that of arm `best`), predicted with rows u on w0 and
-    conditional variances v [K]; difference [>= rows of cov0] is scratch."""
+    """Fill sd [K] with the deviation of (score of arm j - score of arm `best`) under the posterior.
+
+    Args:
+        u: rows on w0. v: conditional variances [K]. difference: work space, at least as long as cov0.
+    """
     d = cov0.shape[0]
     part = difference[:d]
     for j in range(v.size):
@@ -331,7 +368,7 @@ def contrast_deviation(
 def probe_of(
     values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
 ) -> tuple[int, float]:
-    """(the arm that a probe would play, what that loses); (-1, 0) where there is none, or none is paid.
+    """Choose the arm of a probe and what it loses; return (-1, 0) if there is none or the purse is too small.
 
     values, predicted: [K] expected utility and score of every arm; chance: [K, G].
     """
@@ -339,7 +376,9 @@ def probe_of(
     for j in range(mask.size):
         if mask[j] and values[j] > best:
             best = values[j]
-    arm, price, most = -1, 0.0, 0.0
+    arm = -1
+    price = 0.0
+    most = 0.0
     for j in range(mask.size):
         gap = best - values[j]
         if not mask[j] or gap <= 0.0:
@@ -350,13 +389,15 @@ def probe_of(
                 up += chance[j, g]
         index = up * information(predicted[j]) / (gap + LEAST_GAP)
         if index > most:
-            arm, price, most = j, gap, index
+            arm = j
+            price = gap
+            most = index
     return (-1, 0.0) if price > purse else (arm, price)
 
 
 @kernel
 def information(predicted: float) -> float:
-    """KL divergence, in nats, of an arm that is better by STEP from one that is as predicted."""
+    """Return the KL divergence, in nats, of an arm that is better by STEP from one that is as predicted."""
     p = min(1.0 - CLIP, max(CLIP, predicted))
     q = min(1.0 - CLIP, p + STEP)
     value: float = q * np.log(q / p) + (1.0 - q) * np.log((1.0 - q) / (1.0 - p))
@@ -365,8 +406,10 @@ def information(predicted: float) -> float:
 
 @kernel
 def prior_chance(step: int) -> float:
-    """Prior probability of a move."""
-    return 1.0 - PRIOR if step == 0 else PRIOR / (STEPS.size - 1)
+    """Return the prior probability of a move by `STEPS[step]`."""
+    if step == 0:
+        return 1.0 - PRIOR
+    return PRIOR / (STEPS.size - 1)
 
 
 @kernel
@@ -380,7 +423,7 @@ def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
 
 @kernel
 def log_likelihood(score: float, predicted: float, clip: float) -> float:
-    """Bernoulli log likelihood of a score in [0, 1] under a prediction clipped to [clip, 1 - clip]."""
+    """Return the Bernoulli log likelihood of a score, with the prediction clipped to [clip, 1 - clip]."""
     p = min(1.0 - clip, max(clip, predicted))
     value: float = score * np.log(p) + (1.0 - score) * np.log(1.0 - p)
     return value

@@ -1,0 +1,623 @@
+"""`cabs_c_linear`: CABS-C, Algorithm 1 of the paper, with every ambiguous point as an option.
+
+Read `reference` first: the algorithm line by line in plain NumPy.
+
+Of context x, arm j is expected to earn f_j = x'theta_j, by a ridge regression of every arm. In round t = 1,
+2, ... a feedback graph A is drawn, edge (i, j) with probability sigma((1 - R_ij) / 2) for the affinity R_ij =
+1 - 2 |ybar_i - ybar_j| of the predicted scores ybar. The arm is drawn from
+
+    p = argmin_p max_i { f_i - p'f + sum_k (1[k = i] - p_k)^2 / (gamma_t (p'A)_k) },
+    gamma_t = gamma t^gamma_power.
+
+The score y_i of the played arm i says what each neighbour j would have scored, y_i + delta_ij. This
+surrogate, less its bias, is a row of j's regression as well.
+
+Kernels: `explore` (lines 6 to 8), `learn_neighbours` (lines 11 to 16). CABS-D (`cabs_d`) and the neural
+policies (`neural`) call the same kernels.
+
+Presets. `literal`: the algorithm word for word with the published constants. `practical`, the default: the
+same algorithm with the departures that make it work. `tuned`: the settings that were best on validation data.
+`published` shows how a reading changes the published ranking (docs/paper.md): the arm of the largest
+probability is played, models learn plain targets, and all other constants are the printed ones.
+
+Readings where the paper is silent, in all presets: predictions are clipped to [0, 1] before the program;
+importance weights use CABS-C's own p, also inside CABS-D; a weight 1/p counts at most 1/min_probability; the
+IQR quartiles are over the K - 1 values |delta_j|; the played arm's surrogate, which the literal bias needs,
+is its score with predicted costs; the IQR rule prunes what is learnt, not the bias of line 12 and not the
+losses of CABS-D. The pool chooses which models predict the surrogates, in every preset: `oracle: {kind:
+network}` is the printed choice.
+
+Source: Sridhar, Singh, Mahdavi and Narayanan, Correlation-Aware Contextual Bandits with Surrogate Rewards for
+LLM Routing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal, NamedTuple, get_type_hints
+
+import numpy as np
+from pydantic import Field
+
+from cabs_core.algorithms.graph.affinity import GRAPHS, sample_graph
+from cabs_core.algorithms.graph.pruning import keep_large_deltas
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.play import Lane, Stream, round_loop
+from cabs_core.algorithms.policies.policy import PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Request
+from cabs_core.algorithms.policies.ridge_policy import (
+    ModelOptions,
+    RidgeModels,
+    RidgePolicy,
+    best_arm,
+    predict,
+)
+from cabs_core.algorithms.policies.surrogates import (
+    SURROGATES,
+    SurrogateData,
+    SurrogatePolicy,
+    memory_after_redraw,
+    surrogate_target,
+)
+from cabs_core.algorithms.regression.ridge import dot, downdate, observe, product
+from cabs_core.algorithms.solver.api import make_workspace
+from cabs_core.algorithms.solver.workspace import solve_kernel
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.rng import ACTION, draw, uniform
+from cabs_core.base.compiled.utility import clip01
+
+#: loss of an arm that cannot be played, which gives it almost no probability; other losses are about [0, 1]
+LOSS_OF_ABSENT_ARM = 12.0
+
+
+class CabsCOptions(PolicyOptions):
+    """Options of CABS-C, whatever its regression. Defaults are the preset `practical`.
+
+    target: what the models learn. `utility` is the clipped utility at one rho, as in the paper. With `score`
+        they learn the score and serve every rho (predictions times (1 - rho chat)+).
+    gamma, gamma_power: gamma_t = gamma t^gamma_power, t = 1, 2, ... The paper fixes gamma = 4. With a
+        constant gamma exploration never stops, which its theory does not ask for. The default is 4 sqrt(t).
+    importance: how lines 14 and 15 (r / p) are read. `target`: the regression target is r / p, as printed. A
+        row enters only if its arm is played, so the fit estimates r / p, and rarely played arms look best.
+        `weight`: the row gets weight 1 / p. `none`: target r, weight 1.
+    min_probability: smallest p that is divided by.
+    prune: kappa of the IQR rule of the appendix (1.5 there), which drops nearly all surrogates. None for no
+        rule.
+    bias: `literal`: lines 12 and 13, the mean of surrogate minus own prediction from n = 0 on; subtracting it
+        removes what the surrogate could teach. `realised`: for plays of arm j, the sum of (oracle's predicted
+        minus realised) divided by n_j + bias_prior. `none`: no de-biasing.
+    bias_prior: see `bias`.
+    clip_surrogates: True to clip de-biased surrogates to [0, 1].
+    graph: probability of an edge, key of `graph.affinity.GRAPHS`. `paper` is sigma((1 - R) / 2).
+    symmetric: True to draw each pair once for both directions.
+    program_graph: adjacency A of the program (line 8). `sampled`: the drawn graph. `expected`: E[A].
+        `printed`: a drawn edge counts with its probability E[A], as the line says.
+    pseudo_weight: weight of a pseudo-observation relative to a real one.
+    floor: share of the uniform distribution that is mixed into p.
+    play: `sampled`: the arm is drawn from p, as printed. `argmax`: the arm of the largest p is played and
+        logged with probability 1. Only the arm that p puts first is then ever played, so importance weights
+        lose their meaning and the regret bounds do not hold.
+    surrogate: `difference`: clip(y_i + delta_j - rho chat_j), as printed. `product`: clip01(y_i + delta_j)
+        (1 - rho chat_j)+, the expected clipped utility.
+    clip_predictions: True to clip predictions to [0, 1] before the program.
+    tol: certified gap of the program.
+    """
+
+    target: Literal["utility", "score"] = "utility"
+    gamma: float = Field(4.0, gt=0)
+    gamma_power: float = Field(0.5, ge=0, le=1)
+    importance: Literal["none", "target", "weight"] = "none"
+    min_probability: float = Field(1e-3, gt=0, le=1)
+    prune: float | None = Field(None, ge=0)
+    bias: Literal["none", "literal", "realised"] = "realised"
+    bias_prior: float = Field(20.0, ge=0)
+    clip_surrogates: bool = True
+    graph: Literal["paper", "dissimilarity", "sigmoid_similarity", "similarity", "all", "self"] = "paper"
+    symmetric: bool = False
+    program_graph: Literal["sampled", "expected", "printed"] = "sampled"
+    pseudo_weight: float = Field(1.0, ge=0, le=1)
+    floor: float = Field(0.0, ge=0, lt=1)
+    play: Literal["sampled", "argmax"] = "sampled"
+    surrogate: Literal["difference", "product"] = "product"
+    clip_predictions: bool = True
+    tol: float = Field(1e-6, gt=0, le=1e-2)
+
+    @property
+    def shares_matrix(self) -> bool:
+        """True if all arms see the same rows while no arm comes or goes."""
+        same_rows = self.graph == "all" and self.prune is None
+        return same_rows and self.importance != "weight" and self.pseudo_weight == 1.0
+
+
+class CabsCLinearOptions(CabsCOptions, ModelOptions):
+    """Options of `cabs_c_linear`: those of CABS-C, and of its ridge regression."""
+
+
+LITERAL: dict[str, Any] = {
+    "gamma": 4.0,
+    "gamma_power": 0.0,
+    "importance": "target",
+    "prune": 1.5,
+    "bias": "literal",
+    "clip_surrogates": False,
+    "graph": "paper",
+    "program_graph": "printed",
+    "surrogate": "difference",
+}
+#: plain targets: no r / p, no IQR rule, no de-biasing
+PUBLISHED: dict[str, Any] = {
+    "gamma": 4.0,
+    "gamma_power": 0.0,
+    "bias": "none",
+    "surrogate": "difference",
+    "play": "argmax",
+}
+#: every arm is a neighbour, and models learn the score: one regression target for every rho, without the
+#: clipping of utilities (validation: .463 against .456 for utilities and .439 for the preset `practical`).
+#: Cold, like the other presets; `warm=0.3` adds .006 where the train split can be trusted.
+TUNED: dict[str, Any] = {"graph": "all", "gamma": 16.0, "gamma_power": 0.5, "target": "score"}
+PRESETS: dict[str, dict[str, Any]] = {
+    "practical": {},
+    "literal": LITERAL,
+    "tuned": TUNED,
+    "published": PUBLISHED,
+}
+
+
+class CabsCRule(NamedTuple):
+    """Options of CABS-C as the kernels take them.
+
+    Attributes:
+        gamma, gamma_power, min_probability, bias_prior, pseudo_weight, floor, tol, clip_predictions,
+            clip_surrogates, symmetric: as in `CabsCOptions`.
+        divides_targets, weights_rows: True for importance `target` and `weight`.
+        prune: kappa, negative for no rule.
+        bias_of_predictions, bias_of_outcomes: True for bias `literal` and `realised`.
+        constant_edge, is_similarity, is_sigmoid: the graph, see `graph.affinity.EdgeRule`.
+        expects_graph, weights_edges: True for program_graph `expected` and `printed`.
+        surrogate_is_score, surrogate_is_product: see `surrogates.SurrogateRule`.
+        plays_likeliest: True for play `argmax`.
+    """
+
+    gamma: float
+    gamma_power: float
+    divides_targets: bool
+    weights_rows: bool
+    min_probability: float
+    prune: float
+    bias_of_predictions: bool
+    bias_of_outcomes: bool
+    bias_prior: float
+    clip_surrogates: bool
+    constant_edge: float
+    is_similarity: bool
+    is_sigmoid: bool
+    symmetric: bool
+    expects_graph: bool
+    weights_edges: bool
+    pseudo_weight: float
+    floor: float
+    surrogate_is_score: bool
+    surrogate_is_product: bool
+    clip_predictions: bool
+    tol: float
+    plays_likeliest: bool
+
+
+def cabs_c_rule(options: CabsCOptions) -> CabsCRule:
+    """Return the options of CABS-C as the kernels take them."""
+    edges = GRAPHS[options.graph]
+    surrogate = SURROGATES["score" if options.target == "score" else options.surrogate]
+    return CabsCRule(
+        gamma=options.gamma,
+        gamma_power=options.gamma_power,
+        divides_targets=options.importance == "target",
+        weights_rows=options.importance == "weight",
+        min_probability=options.min_probability,
+        prune=-1.0 if options.prune is None else options.prune,
+        bias_of_predictions=options.bias == "literal",
+        bias_of_outcomes=options.bias == "realised",
+        bias_prior=options.bias_prior,
+        clip_surrogates=options.clip_surrogates,
+        constant_edge=edges.constant_edge,
+        is_similarity=edges.is_similarity,
+        is_sigmoid=edges.is_sigmoid,
+        symmetric=options.symmetric,
+        expects_graph=options.program_graph == "expected",
+        weights_edges=options.program_graph == "printed",
+        pseudo_weight=options.pseudo_weight,
+        floor=options.floor,
+        surrogate_is_score=surrogate.surrogate_is_score,
+        surrogate_is_product=surrogate.surrogate_is_product,
+        clip_predictions=options.clip_predictions,
+        tol=options.tol,
+        plays_likeliest=options.play == "argmax",
+    )
+
+
+def rule_table(kind: type[NamedTuple], places: list[int], rules: list[Any]) -> np.ndarray:
+    """Return rules of one kind as a structured array, a row for every expert of that kind.
+
+    Kernels that read rows of it are compiled once for any number of experts.
+
+    Args:
+        kind: the NamedTuple of the rules. places: number of each expert among all, field `place`.
+    """
+    fields = [("place", np.dtype(np.int64))]
+    fields += [(name, np.dtype(hint)) for name, hint in get_type_hints(kind).items()]
+    return np.array([(place, *rule) for place, rule in zip(places, rules, strict=True)], dtype=fields)
+
+
+class CabsCModels(NamedTuple):
+    """The learnt arrays of CABS-C.
+
+    Attributes:
+        ridge: the models. bias: [K], mean or sum of errors, see option `bias`. bias_count: [K], their number.
+    """
+
+    ridge: RidgeModels
+    bias: np.ndarray
+    bias_count: np.ndarray
+
+
+class CabsCWork(NamedTuple):
+    """Work space of the kernels.
+
+    Attributes:
+        expected, program: [K, K], expected graph and adjacency of the program. losses: [K].
+        keep, ordered, deltas: [K]. workspace: of the solver, of one element if nothing is solved.
+    """
+
+    expected: np.ndarray
+    program: np.ndarray
+    losses: np.ndarray
+    keep: np.ndarray
+    ordered: np.ndarray
+    deltas: np.ndarray
+    workspace: np.ndarray
+
+
+def new_work(arms: int, *, solves: bool = True) -> CabsCWork:
+    """Return work space for so many arms; `solves` is False if no program is solved."""
+    return CabsCWork(
+        expected=np.zeros((arms, arms)),
+        program=np.zeros((arms, arms)),
+        losses=np.zeros(arms),
+        keep=np.zeros(arms),
+        ordered=np.zeros(arms),
+        deltas=np.zeros(arms),
+        workspace=make_workspace(arms) if solves else np.zeros(1),
+    )
+
+
+@kernel
+def explore(
+    rule: Any,
+    keys: np.ndarray,
+    values: np.ndarray,
+    affinity: np.ndarray,
+    mask: np.ndarray,
+    t: int,
+    work: CabsCWork,
+    graph: np.ndarray,
+    pmf: np.ndarray,
+) -> tuple[float, bool]:
+    """Draw the graph of round t and fill pmf [K] with the solution of the program (lines 6 to 8).
+
+    Args:
+        rule: row of a `rule_table` of `CabsCRule`.
+        values: predicted utilities [K], which are clipped if the rule says so. affinity: predicted scores
+            [K].
+        graph: [K, K] to fill.
+
+    Returns:
+        Proven gap of the solution, and True if it is within the tolerance.
+    """
+    K = pmf.size
+    expected = work.expected
+    program = work.program
+    losses = work.losses
+    sample_graph(rule, rule.symmetric, affinity, keys, t, graph, expected)
+    for i in range(K):
+        for j in range(K):
+            # an arm that cannot be played reveals nothing and is revealed by none but itself
+            usable = (mask[i] and mask[j]) or i == j
+            if not usable:
+                graph[i, j] = 0.0
+            edge = expected[i, j] if rule.expects_graph else graph[i, j]
+            if rule.weights_edges:
+                edge *= expected[i, j]
+            program[i, j] = edge if usable else 0.0
+        if mask[i] and rule.clip_predictions:
+            values[i] = clip01(values[i])
+        losses[i] = 1.0 - values[i] if mask[i] else LOSS_OF_ABSENT_ARM
+    gamma = rule.gamma * (t + 1.0) ** rule.gamma_power
+    gap, _, certified = solve_kernel(losses, program, gamma, rule.tol, work.workspace, pmf)
+    total = 0.0
+    count = 0
+    for j in range(K):
+        if not mask[j]:
+            pmf[j] = 0.0
+        pmf[j] = max(pmf[j], 0.0)
+        total += pmf[j]
+        count += mask[j]
+    for j in range(K):
+        pmf[j] /= total
+        if mask[j]:
+            pmf[j] = (1.0 - rule.floor) * pmf[j] + rule.floor / count
+    return gap, certified
+
+
+@kernel
+def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) -> None:
+    """Fill reach [K] for the played arm: 0 if arm j is no neighbour, else the probability to reveal j.
+
+    The probability is (A'p)_j for a neighbour, and p of the played arm for itself.
+    """
+    K = reach.size
+    for j in range(K):
+        reach[j] = 0.0
+        if j != arm and graph[arm, j] > 0.0:
+            revealed = 0.0
+            for i in range(K):
+                revealed += graph[i, j] * pmf[i]
+            reach[j] = max(revealed, 1e-300)
+    reach[arm] = pmf[arm]
+
+
+class Feedback(NamedTuple):
+    """The outcome of one decision, as a CABS-C learner sees it.
+
+    Attributes:
+        arm: that was played. target: realised value in the models' units. score: realised score.
+        prices: [K]. affinity: predicted scores [K]. reach: [K], as `fill_reach` fills it.
+    """
+
+    arm: int
+    target: float
+    score: float
+    prices: np.ndarray
+    affinity: np.ndarray
+    reach: np.ndarray
+
+
+@kernel
+def learn_neighbours(
+    rule: Any, models: CabsCModels, x: np.ndarray, feedback: Feedback, work: CabsCWork
+) -> None:
+    """Learn the de-biased rows of the played arm and its neighbours (lines 11 to 16).
+
+    Args:
+        rule: row of a `rule_table` of `CabsCRule`. x: context [d]. work: with the outcome's deltas [K].
+    """
+    # each array is taken out of its tuple once, because every access counts its references
+    arm = feedback.arm
+    score = feedback.score
+    prices = feedback.prices
+    reach = feedback.reach
+    deltas = work.deltas
+    keep = work.keep
+    bias = models.bias
+    bias_count = models.bias_count
+    inverse = models.ridge.inverse
+    coefficients = models.ridge.theta
+    gain = models.ridge.gain
+    is_shared = models.ridge.is_shared
+    if rule.prune >= 0.0:
+        keep_large_deltas(deltas, arm, rule.prune, keep, work.ordered)
+    else:
+        keep[:] = 1.0
+    scale = 1.0
+    if is_shared:
+        scale = 1.0 / (1.0 + product(inverse[0], x, gain))
+    for j in range(reach.size):
+        # line 12 is about every neighbour; the IQR rule decides only which rows are learnt
+        if reach[j] <= 0.0 or (keep[j] <= 0.0 and not rule.bias_of_predictions):
+            continue
+        theta = coefficients[j]
+        surrogate = surrogate_target(rule, score + deltas[j], prices[j])
+        y = feedback.target
+        weight = 1.0
+        if j != arm:
+            y = surrogate
+            if rule.bias_of_predictions:
+                y = surrogate - bias[j]
+            elif rule.bias_of_outcomes:
+                y = surrogate - bias[j] / (bias_count[j] + rule.bias_prior)
+            if rule.clip_surrogates:
+                y = clip01(y)
+            weight = rule.pseudo_weight
+        if rule.bias_of_predictions:
+            bias_count[j] += 1.0
+            bias[j] += (surrogate - dot(theta, x) - bias[j]) / bias_count[j]
+            if keep[j] <= 0.0:
+                continue
+        if rule.divides_targets:
+            y /= max(reach[j], rule.min_probability)
+        elif rule.weights_rows:
+            weight /= max(reach[j], rule.min_probability)
+        if weight <= 0.0:
+            continue
+        if is_shared:
+            step = scale * (y - dot(theta, x))
+            for i in range(x.size):
+                theta[i] += step * gain[i]
+        else:
+            observe(inverse[j], theta, x, y, weight, gain)
+    if is_shared:
+        downdate(inverse[0], gain, scale)
+    if rule.bias_of_outcomes:
+        predicted = surrogate_target(rule, feedback.affinity[arm], prices[arm])
+        bias[arm] += predicted - feedback.target
+        bias_count[arm] += 1.0
+
+
+class CabsCParts(NamedTuple):
+    """Arguments of the kernels.
+
+    Attributes:
+        rules: `rule_table` [1] of `CabsCRule`. keys: of the random streams. models: learnt arrays.
+        work: work space. graph: [K, K], the graph of the last decision.
+        mixture, reach: [S, K], the distribution p and what `fill_reach` fills, for S memory slots.
+    """
+
+    rules: np.ndarray
+    keys: np.ndarray
+    models: CabsCModels
+    work: CabsCWork
+    graph: np.ndarray
+    mixture: np.ndarray
+    reach: np.ndarray
+
+
+@kernel
+def decide(
+    parts: CabsCParts,
+    data: SurrogateData,
+    row: int,
+    mask: np.ndarray,
+    t: int,
+    slot: int,
+    trace: np.ndarray,
+) -> tuple[int, float]:
+    """Return an arm drawn from p, or the likeliest arm if the rule says so, and its probability.
+
+    Fill memory slot `slot`, and trace[:2] with the gap and 1 if it was not certified.
+    """
+    rule = parts.rules[0]
+    ridge = parts.models.ridge
+    pmf = parts.mixture[slot]
+    predict(ridge, data.contexts[row], data.margins[row], mask, False)
+    gap, certified = explore(
+        rule, parts.keys, ridge.values, data.affinity[row], mask, t, parts.work, parts.graph, pmf
+    )
+    if rule.plays_likeliest:
+        arm = best_arm(pmf)
+    else:
+        arm = draw(pmf, uniform(parts.keys, ACTION, t, 0))
+    fill_reach(parts.graph, arm, pmf, parts.reach[slot])
+    trace[0] = gap
+    trace[1] = 0.0 if certified else 1.0
+    return arm, 1.0 if rule.plays_likeliest else pmf[arm]
+
+
+@kernel
+def learn(parts: CabsCParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
+    """Learn the outcome of a decision, of which memory slot `slot` holds the reach."""
+    deltas = parts.work.deltas
+    for j in range(deltas.size):
+        deltas[j] = data.deltas[row, arm, j]
+    feedback = Feedback(
+        arm,
+        data.targets[row, arm],
+        data.scores[row, arm],
+        data.prices[row],
+        data.affinity[row],
+        parts.reach[slot],
+    )
+    learn_neighbours(parts.rules[0], parts.models, data.contexts[row], feedback, parts.work)
+
+
+class CabsC(SurrogatePolicy, RidgePolicy):
+    """Correlation-Aware Bandits with Surrogates Coupled (Algorithm 1) with ridge regressions; see the module.
+
+    Attributes:
+        bias, bias_count: [K], see `CabsCModels`.
+    """
+
+    Settings = CabsCLinearOptions
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+    loop = staticmethod(round_loop(decide, learn))
+
+    def prepare(self) -> None:
+        self.starts_shared = self.settings.shares_matrix
+        self.rules = rule_table(CabsCRule, [0], [cabs_c_rule(self.settings)])
+
+    def start(self, offline: Offline | None) -> None:
+        """Start without bias, with cold models or from the train split."""
+        self.bias = np.zeros(len(self.arms))
+        self.bias_count = np.zeros(len(self.arms))
+        super().start(offline)
+
+    def resized(self) -> None:
+        super().resized()
+        k = len(self.arms)
+        self._work = new_work(k)
+        self._graph = np.zeros((k, k))
+        self._mixture = np.zeros((1, k))
+        self._reach = np.zeros((1, k))
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays, values = super().state()
+        return arrays | {"bias": self.bias, "bias_count": self.bias_count}, values
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        super().restore(arrays, values)
+        self.bias = np.array(arrays["bias"])
+        self.bias_count = np.array(arrays["bias_count"])
+
+    def layout(self) -> dict[str, states.Field]:
+        k = len(self.arms)
+        return super().layout() | {"bias": states.learnt(k), "bias_count": states.learnt(k, low=0.0)}
+
+    def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        """Return what the request said, p, the reach, and the predicted utilities as `baseline`."""
+        chances = states.probabilities(arms)
+        return super().memory_layout(arms) | {"mixture": chances, "reach": chances, "baseline": chances}
+
+    def add_arm(self) -> None:
+        super().add_arm()
+        self.bias = np.append(self.bias, 0.0)
+        self.bias_count = np.append(self.bias_count, 0.0)
+
+    def remove_arm(self, index: int) -> None:
+        super().remove_arm(index)
+        self.bias = np.delete(self.bias, index)
+        self.bias_count = np.delete(self.bias_count, index)
+
+    def parts(self, lane: Lane | None = None) -> CabsCParts:
+        """Return the arguments of the kernels. If rewards come late, the lane holds the memory slots."""
+        mixture = self._mixture
+        reach = self._reach
+        if lane is not None and lane.arrivals is not None:
+            if lane.memory is None:
+                shape = (len(lane.order), len(self.arms))
+                lane.memory = (np.zeros(shape), np.zeros(shape))
+            mixture, reach = lane.memory
+        models = CabsCModels(self.models, self.bias, self.bias_count)
+        return CabsCParts(self.rules, self.keys, models, self._work, self._graph, mixture, reach)
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
+            self.unshare()  # arms that come and go see different rows
+        super().run(stream, lane, start, stop)
+
+    def choose(self, request: Request) -> Choice:
+        """Play one round of `decide` on the request as a table with one row."""
+        inputs = self.inputs(request)
+        if not inputs.mask.all():
+            self.unshare()
+        row = self.request_row(inputs)
+        row.contexts[0] = inputs.x
+        trace = self.new_trace()
+        arm, probability = decide(self.parts(), row, 0, inputs.mask, self.round, 0, trace)
+        mixture = self._mixture[0].copy()
+        if self.settings.play == "argmax":
+            pmf = np.eye(len(self.arms))[arm]
+        else:
+            pmf = mixture.copy()
+        memory = self.request_memory(inputs, trace) | {
+            "mixture": mixture,
+            "reach": self._reach[0].copy(),
+            "baseline": np.clip(self.models.values, 0.0, 1.0),
+        }
+        return Choice(int(arm), float(probability), pmf, inputs.rho, memory, inputs.surrogate)
+
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
+        row, (reach,) = self.outcome_row(decision, outcome, ("reach",))
+        if self.models.is_shared and (reach <= 0.0).any():
+            self.unshare()  # a copy of this policy decided while an arm was away
+        row.contexts[0] = outcome.memory["context"]
+        learn(self.parts()._replace(reach=reach[None]), row, 0, outcome.arm, 0)
+
+    def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        is_shared = np.array(self.models.is_shared)
+        return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)

@@ -1,0 +1,947 @@
+"""`cabs_d_linear`: CABS-D, Algorithm 2 of the paper, with every ambiguous point as an option.
+
+Read `reference` first: the algorithm line by line in plain NumPy.
+
+M experts have distributions p_m over the arms. By default they are LinTS, which uses no surrogates, and
+CABS-C (`cabs_c`). Each expert learns in every round. The arm i is drawn from the mixture
+
+    q = sum_m w_m p_m,   w_m proportional to exp(-eta sum of losses),   loss (1 - r_i) p_m(i) / (q(i) +
+    gamma_IX).
+
+Kernels: `decide` mixes (lines 7 to 9), `learn` teaches the experts and calls `learn_weights` (lines 13 to
+17). The neural policies (`neural`) use them too, with networks in place of the ridge models, and with one
+expert or more.
+
+Presets are those of CABS-C. `lin_ucb_expert` is `literal` with LinUCB as the standard expert, which the paper
+names as well. Reading where the paper is silent, in all presets: the grid of gamma_IX starts at 1 / sqrt(K
+    T).
+
+Source: Sridhar, Singh, Mahdavi and Narayanan, Correlation-Aware Contextual Bandits with Surrogate Rewards for
+LLM Routing.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from cabs_core.algorithms.policies import state as states
+from cabs_core.algorithms.policies.cabs_c import (
+    CabsC,
+    CabsCModels,
+    CabsCRule,
+    CabsCWork,
+    Feedback,
+    cabs_c_rule,
+    explore,
+    fill_reach,
+    learn_neighbours,
+    new_work,
+    rule_table,
+)
+from cabs_core.algorithms.policies.epsilon_greedy import (
+    EpsilonGreedy,
+    EpsilonGreedyRule,
+    epsilon_greedy_pmf,
+)
+from cabs_core.algorithms.policies.lin_ts import LinTS, largest_draw
+from cabs_core.algorithms.policies.lin_ucb import LinUCB, largest_bound
+from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
+from cabs_core.algorithms.policies.policy import DEFAULT_HORIZON, PolicyOptions
+from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Request
+from cabs_core.algorithms.policies.ridge_policy import (
+    ModelOptions,
+    RidgeBandit,
+    RidgeModels,
+    best_arm,
+    inverse_of_joined_arm,
+    predict,
+    warm_models,
+)
+from cabs_core.algorithms.policies.square_cb import SquareCB, SquareCBRule, check_mu, square_cb_pmf
+from cabs_core.algorithms.policies.surrogates import (
+    SurrogateData,
+    SurrogatePolicy,
+    memory_after_redraw,
+    surrogate_target,
+)
+from cabs_core.algorithms.regression.ridge import observe, start_inverse
+from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.rng import ACTION, NOISE, draw, uniform
+from cabs_core.base.compiled.utility import clip01
+from cabs_core.base.errors import PolicyError
+
+#: name of an expert, and its options
+ExpertSpec = tuple[str, dict[str, Any]]
+
+# -- options -------------------------------------------------------------------------------------------------
+
+
+class CabsDOptions(PolicyOptions):
+    """Options of CABS-D, whatever its regression. Defaults are the preset `practical`.
+
+    experts: two or more experts, each a name or [name, options]. lin_ts enters with the arm that it drew.
+    cabs_preset: preset of every cabs_c expert (its options override it).
+    meta_loss: `realised`: (1 - r) p_m(i) / (q(i) + gamma_IX) for every expert. `literal`: line 14, in which
+        CABS-C's loss also sums over surrogates, which moves weight to the worse expert. `doubly_robust`: the
+        loss that the experts' models predict for p_m, corrected by the importance-weighted error at the
+        played arm; it is less noisy, so that a larger eta can be used.
+    eta: learning rate of the weights. None for line 15, min(gamma_min, sqrt(ln(M L) / (1 + Delta))) for M
+        experts with L copies each. It is small, but the weights do move: under the literal loss CABS-C's
+        weight falls from one half to about .01 in 3,558 rounds.
+    ix_copies: L, number of values of gamma_IX, each twice the one before.
+    gamma_ix: the first value of gamma_IX. None for 1 / sqrt(K T).
+    target: as in CABS-C, for all experts.
+    play: as in CABS-C, for the mixture's q.
+    """
+
+    #: names of the experts that exist
+    expert_names: ClassVar[tuple[str, ...]] = ()
+    experts: tuple[ExpertSpec, ...] = (("lin_ts", {}), ("cabs_c", {}))
+    cabs_preset: Literal["practical", "literal", "tuned", "published"] = "practical"
+    meta_loss: Literal["realised", "literal", "doubly_robust"] = "realised"
+    eta: float | None = Field(0.03, gt=0)
+    ix_copies: int = Field(1, ge=1, le=32)
+    gamma_ix: float | None = Field(None, gt=0)
+    target: Literal["utility", "score"] = "utility"
+    play: Literal["sampled", "argmax"] = "sampled"
+
+    @field_validator("experts", mode="before")
+    @classmethod
+    def _specs(cls, value: Any) -> Any:
+        if not isinstance(value, (list, tuple)) or len(value) < 2:
+            raise ValueError("expected two or more experts, each a name or [name, options]")
+        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+
+    @field_validator("experts")
+    @classmethod
+    def _known_experts(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
+        for name, _ in value:
+            if name not in cls.expert_names:
+                raise ValueError(f"unknown expert {name!r}; known: {', '.join(cls.expert_names)}")
+        return value
+
+
+#: bandits that can be experts of `cabs_d_linear`
+BANDITS: dict[str, type[RidgeBandit]] = {
+    "epsilon_greedy": EpsilonGreedy,
+    "square_cb": SquareCB,
+    "lin_ucb": LinUCB,
+    "lin_ts": LinTS,
+}
+
+
+class CabsDLinearOptions(CabsDOptions, ModelOptions):
+    """Options of `cabs_d_linear`: those of CABS-D, and the regression of experts without their own.
+
+    experts: epsilon_greedy, square_cb, lin_ucb, lin_ts and cabs_c.
+    """
+
+    expert_names = (*BANDITS, "cabs_c")
+
+
+LITERAL: dict[str, Any] = {
+    "experts": (("square_cb", {"gamma": 4.0, "gamma_power": 0.0}), ("cabs_c", {})),
+    "cabs_preset": "literal",
+    "meta_loss": "literal",
+    "eta": None,
+    "ix_copies": 8,
+}
+PUBLISHED: dict[str, Any] = {**LITERAL, "cabs_preset": "published", "play": "argmax"}
+LIN_UCB_EXPERT: dict[str, Any] = {**LITERAL, "experts": (("lin_ucb", {}), ("cabs_c", {}))}
+#: validation: .4557, against .4519 with the realised loss and eta .03 and .4631 for CABS-C alone
+TUNED: dict[str, Any] = {
+    "cabs_preset": "tuned",
+    "target": "score",
+    "meta_loss": "doubly_robust",
+    "eta": 0.1,
+}
+PRESETS: dict[str, dict[str, Any]] = {
+    "practical": {},
+    "literal": LITERAL,
+    "tuned": TUNED,
+    "published": PUBLISHED,
+    "lin_ucb_expert": LIN_UCB_EXPERT,
+}
+
+# -- arrays of the kernels -----------------------------------------------------------------------------------
+
+
+class LinUCBRule(NamedTuple):
+    """Option of the expert LinUCB: weight of the width."""
+
+    alpha: float
+
+
+class LinTSRule(NamedTuple):
+    """Option of the expert LinTS: scale of the draw."""
+
+    v: float
+
+
+class Expert(NamedTuple):
+    """One expert of a mixture.
+
+    Attributes:
+        rule: how it chooses: `EpsilonGreedyRule`, `SquareCBRule`, `LinUCBRule`, `LinTSRule`, `CabsCRule`.
+        model: options of its ridge models; the defaults if it has a network.
+        shares_matrix: True if all its arms see the same rows while no arm comes or goes.
+    """
+
+    rule: Any
+    model: ModelOptions
+    shares_matrix: bool = False
+
+
+class ExpertTables(NamedTuple):
+    """The rules of all experts, one structured array for every kind (`cabs_c.rule_table`).
+
+    Field `place` of a row is the number m of the expert, which its models, weights and memory have.
+
+    Attributes:
+        bandits: int64, numbers of the experts that learn from the played arm alone.
+    """
+
+    epsilon_greedy: np.ndarray
+    square_cb: np.ndarray
+    lin_ucb: np.ndarray
+    lin_ts: np.ndarray
+    cabs_c: np.ndarray
+    bandits: np.ndarray
+
+
+def expert_tables(experts: Sequence[Expert]) -> ExpertTables:
+    """Return the rules of the experts as tables. The order of the experts is that of their weights."""
+
+    def table(kind: type[Any]) -> np.ndarray:
+        places = [m for m, expert in enumerate(experts) if isinstance(expert.rule, kind)]
+        return rule_table(kind, places, [experts[m].rule for m in places])
+
+    bandits = [m for m, expert in enumerate(experts) if not isinstance(expert.rule, CabsCRule)]
+    return ExpertTables(
+        epsilon_greedy=table(EpsilonGreedyRule),
+        square_cb=table(SquareCBRule),
+        lin_ucb=table(LinUCBRule),
+        lin_ts=table(LinTSRule),
+        cabs_c=table(CabsCRule),
+        bandits=np.array(bandits, dtype=np.int64),
+    )
+
+
+class MixtureRule(NamedTuple):
+    """Rule by which experts are mixed. With one expert only `plays_likeliest` counts.
+
+    Attributes:
+        loss_is_literal, loss_is_doubly_robust: True for these options `meta_loss`.
+        eta: learning rate, 0 for line 15 of the algorithm.
+        gamma_ix: the first of `copies` values of gamma_IX.
+        plays_likeliest: True for play `argmax`.
+    """
+
+    loss_is_literal: bool = False
+    loss_is_doubly_robust: bool = False
+    eta: float = 0.0
+    gamma_ix: float = 0.0
+    copies: int = 1
+    plays_likeliest: bool = False
+
+
+class MixtureModel(NamedTuple):
+    """Learnt arrays of M experts with K arms, d features and L copies of the IX grid.
+
+    Attributes:
+        inverse: [M, K, d, d] and theta: [M, K, d], as in `ridge_policy.RidgeModels`.
+        bias, bias_count: [M, K], as in `cabs_c.CabsCModels`; zeros for a bandit.
+        log_weights: [M L], of copy g of expert m at m L + g, up to a constant.
+        second_order: [1], Delta_t of Algorithm 2.
+    """
+
+    inverse: np.ndarray
+    theta: np.ndarray
+    bias: np.ndarray
+    bias_count: np.ndarray
+    log_weights: np.ndarray
+    second_order: np.ndarray
+
+
+class Memory(NamedTuple):
+    """Parts of a decision that its update needs, for S memory slots, M experts and C experts of kind cabs_c.
+
+    Attributes:
+        pmfs: [S, M, K], distributions p of the experts. mixture: [S, K], the q that was played.
+        baseline: [S, K], predicted utilities of the experts, clipped and averaged with the weights.
+        reach: [S, C, K], as `cabs_c.fill_reach` fills it with the expert's own p.
+        cover: [S, C, K], (A'q)_j for the played arm and its neighbours, 0 for the others.
+    """
+
+    pmfs: np.ndarray
+    mixture: np.ndarray
+    baseline: np.ndarray
+    reach: np.ndarray
+    cover: np.ndarray
+
+
+class MixtureWork(NamedTuple):
+    """Work space of one lane.
+
+    Attributes:
+        values: [M, K], predicted utilities. variances: [K]. gain: [d]. weights: [M]. losses: [M L].
+        graphs: [C, K, K], of the last decision. cabs_c: work space of `cabs_c`, with the deltas [K].
+    """
+
+    values: np.ndarray
+    variances: np.ndarray
+    gain: np.ndarray
+    weights: np.ndarray
+    losses: np.ndarray
+    graphs: np.ndarray
+    cabs_c: CabsCWork
+
+
+class MixtureParts(NamedTuple):
+    """Arguments of the kernels.
+
+    Attributes:
+        experts: their rules. rule: how they are mixed. keys: of the random streams.
+        is_shared, is_vaw: bool [M], as in `ridge_policy.RidgeModels`.
+        model: learnt arrays. work: work space. memory: slots of decisions.
+    """
+
+    experts: ExpertTables
+    rule: MixtureRule
+    keys: np.ndarray
+    is_shared: np.ndarray
+    is_vaw: np.ndarray
+    model: MixtureModel
+    work: MixtureWork
+    memory: Memory
+
+
+def new_mixture_work(experts: ExpertTables, copies: int, arms: int, width: int) -> MixtureWork:
+    """Return work space for these experts with so many arms and features."""
+    surrogate_experts = len(experts.cabs_c)
+    m = len(experts.bandits) + surrogate_experts
+    return MixtureWork(
+        values=np.zeros((m, arms)),
+        variances=np.zeros(arms),
+        gain=np.zeros(width),
+        weights=np.zeros(m),
+        losses=np.zeros(m * copies),
+        graphs=np.zeros((surrogate_experts, arms, arms)),
+        cabs_c=new_work(arms, solves=surrogate_experts > 0),
+    )
+
+
+def new_memory(experts: ExpertTables, shape: tuple[int, ...], arms: int) -> Memory:
+    """Return empty memory; `shape` are the axes in front of those of experts and arms."""
+    surrogate_experts = len(experts.cabs_c)
+    m = len(experts.bandits) + surrogate_experts
+    return Memory(
+        pmfs=np.zeros((*shape, m, arms)),
+        mixture=np.zeros((*shape, arms)),
+        baseline=np.zeros((*shape, arms)),
+        reach=np.zeros((*shape, surrogate_experts, arms)),
+        cover=np.zeros((*shape, surrogate_experts, arms)),
+    )
+
+
+# -- kernels -------------------------------------------------------------------------------------------------
+
+
+@kernel
+def models_of(parts: MixtureParts, m: int) -> RidgeModels:
+    """Return the ridge models of expert m."""
+    model = parts.model
+    work = parts.work
+    return RidgeModels(
+        model.inverse[m],
+        model.theta[m],
+        parts.is_shared[m],
+        parts.is_vaw[m],
+        work.values[m],
+        work.variances,
+        work.gain,
+    )
+
+
+@kernel
+def fill_expert_weights(copies: int, log_weights: np.ndarray, weights: np.ndarray) -> None:
+    """Fill weights [M] with the probability of each expert: that of its copies together."""
+    M = weights.size
+    if M == 1:
+        weights[0] = 1.0
+        return
+    top = np.max(log_weights)
+    total = 0.0
+    for m in range(M):
+        weights[m] = 0.0
+        for g in range(copies):
+            weights[m] += np.exp(log_weights[m * copies + g] - top)
+        total += weights[m]
+    for m in range(M):
+        weights[m] /= total
+
+
+@kernel
+def fill_bandit_pmfs(
+    parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
+) -> None:
+    """Fill rows of pmfs [M, K] for the experts that are bandits.
+
+    An expert that samples utilities (LinTS) has all probability on the arm that it drew.
+    """
+    x = data.contexts[row]
+    margins = data.margins[row]
+    experts = parts.experts
+    for i in range(experts.epsilon_greedy.size):
+        m = experts.epsilon_greedy[i].place
+        models = models_of(parts, m)
+        predict(models, x, margins, mask, False)
+        epsilon_greedy_pmf(experts.epsilon_greedy[i], models.values, mask, t, pmfs[m])
+    for i in range(experts.square_cb.size):
+        m = experts.square_cb[i].place
+        models = models_of(parts, m)
+        predict(models, x, margins, mask, False)
+        square_cb_pmf(experts.square_cb[i], models.values, mask, t, pmfs[m])
+    for i in range(experts.lin_ucb.size):
+        m = experts.lin_ucb[i].place
+        models = models_of(parts, m)
+        predict(models, x, margins, mask, True)
+        pmfs[m] = 0.0
+        pmfs[m, largest_bound(experts.lin_ucb[i].alpha, models.values, models.variances)] = 1.0
+    for i in range(experts.lin_ts.size):
+        m = experts.lin_ts[i].place
+        models = models_of(parts, m)
+        predict(models, x, margins, mask, True)
+        arm = largest_draw(experts.lin_ts[i].v, models.values, models.variances, parts.keys, NOISE + m, t)
+        pmfs[m] = 0.0
+        pmfs[m, arm] = 1.0
+
+
+@kernel
+def fill_cabs_c_pmfs(
+    parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
+) -> tuple[float, bool]:
+    """Fill rows of pmfs [M, K] for the experts of kind cabs_c, and their graphs.
+
+    Returns:
+        Gap of the last program, NaN without one, and True if all solutions are certified.
+    """
+    gap = np.nan
+    certified = True
+    rules = parts.experts.cabs_c
+    for i in range(rules.size):
+        m = rules[i].place
+        models = models_of(parts, m)
+        predict(models, data.contexts[row], data.margins[row], mask, False)
+        gap, is_certified = explore(
+            rules[i],
+            parts.keys,
+            models.values,
+            data.affinity[row],
+            mask,
+            t,
+            parts.work.cabs_c,
+            parts.work.graphs[i],
+            pmfs[m],
+        )
+        certified = certified and is_certified
+    return gap, certified
+
+
+@kernel
+def fill_mixture(parts: MixtureParts, pmfs: np.ndarray, mixture: np.ndarray, baseline: np.ndarray) -> None:
+    """Fill mixture [K] with q, and baseline [K] with the predicted utilities averaged by the weights."""
+    weights = parts.work.weights
+    values = parts.work.values
+    for j in range(mixture.size):
+        mixture[j] = 0.0
+        baseline[j] = 0.0
+        for m in range(weights.size):
+            mixture[j] += weights[m] * pmfs[m, j]
+            baseline[j] += weights[m] * clip01(values[m, j])
+
+
+@kernel
+def fill_cover(graph: np.ndarray, arm: int, mixture: np.ndarray, cover: np.ndarray) -> None:
+    """Fill cover [K] with (A'q)_j for the played arm and its neighbours, 0 for the others."""
+    K = cover.size
+    for j in range(K):
+        cover[j] = 0.0
+        if graph[arm, j] > 0.0:
+            for i in range(K):
+                cover[j] += graph[i, j] * mixture[i]
+
+
+@kernel
+def decide(
+    parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
+) -> tuple[int, float]:
+    """Return an arm drawn from the mixture q, or its likeliest arm if the rule says so, and its probability.
+
+    Fill memory slot `slot`, and trace [2 + M] with the gap, 1 if it was not certified, and the weights.
+    """
+    memory = parts.memory
+    weights = parts.work.weights
+    pmfs = memory.pmfs[slot]
+    mixture = memory.mixture[slot]
+    fill_expert_weights(parts.rule.copies, parts.model.log_weights, weights)
+    fill_bandit_pmfs(parts, data, row, mask, t, pmfs)
+    gap, certified = fill_cabs_c_pmfs(parts, data, row, mask, t, pmfs)
+    fill_mixture(parts, pmfs, mixture, memory.baseline[slot])
+    plays_likeliest = parts.rule.plays_likeliest
+    if plays_likeliest:
+        arm = best_arm(mixture)
+    else:
+        arm = draw(mixture, uniform(parts.keys, ACTION, t, 0))
+    rules = parts.experts.cabs_c
+    for i in range(rules.size):
+        graph = parts.work.graphs[i]
+        fill_reach(graph, arm, pmfs[rules[i].place], memory.reach[slot, i])
+        fill_cover(graph, arm, mixture, memory.cover[slot, i])
+    trace[0] = gap
+    trace[1] = 0.0 if certified else 1.0
+    for m in range(trace.size - 2):
+        trace[2 + m] = weights[m]
+    return arm, 1.0 if plays_likeliest else mixture[arm]
+
+
+@kernel
+def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
+    """Fill the losses [M L] of every copy of every expert with implicit exploration gamma_IX 2^g."""
+    rule = parts.rule
+    losses = parts.work.losses
+    pmfs = parts.memory.pmfs[slot]
+    mixture = parts.memory.mixture[slot]
+    baseline = parts.memory.baseline[slot]
+    reward = data.rewards[row, arm]
+    for m in range(pmfs.shape[0]):
+        for g in range(rule.copies):
+            gamma = rule.gamma_ix * 2.0**g
+            if rule.loss_is_doubly_robust:
+                # the predicted loss of p, and the importance-weighted error of the prediction at the arm
+                loss = (baseline[arm] - reward) * pmfs[m, arm] / (mixture[arm] + gamma)
+                for j in range(baseline.size):
+                    loss += pmfs[m, j] * (1.0 - baseline[j])
+            else:
+                loss = (1.0 - reward) * pmfs[m, arm] / (mixture[arm] + gamma)
+            losses[m * rule.copies + g] = loss
+
+
+@kernel
+def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
+    """Fill the losses of the experts of kind cabs_c as line 14 has them, summed over surrogates."""
+    rule = parts.rule
+    losses = parts.work.losses
+    deltas = parts.work.cabs_c.deltas
+    prices = data.prices[row]
+    reward = data.rewards[row, arm]
+    score = data.scores[row, arm]
+    rules = parts.experts.cabs_c
+    for i in range(rules.size):
+        m = rules[i].place
+        pmf = parts.memory.pmfs[slot, m]
+        reach = parts.memory.reach[slot, i]
+        cover = parts.memory.cover[slot, i]
+        for g in range(rule.copies):
+            gamma = rule.gamma_ix * 2.0**g
+            loss = 0.0
+            for j in range(pmf.size):
+                if reach[j] > 0.0 or j == arm:
+                    value = reward
+                    if j != arm:
+                        value = surrogate_target(rules[i], score + deltas[j], prices[j])
+                    loss += (1.0 - value) * pmf[j] / (cover[j] + gamma)
+            losses[m * rule.copies + g] = loss
+
+
+@kernel
+def learn_weights(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
+    """Update the exponential weights over (expert, copy) from the outcome of a decision (lines 13 to 17)."""
+    rule = parts.rule
+    losses = parts.work.losses
+    log_weights = parts.model.log_weights
+    second_order = parts.model.second_order
+    fill_losses(parts, data, row, arm, slot)
+    if rule.loss_is_literal:
+        fill_surrogate_losses(parts, data, row, arm, slot)
+    top = np.max(log_weights)
+    total = 0.0
+    for c in range(losses.size):
+        total += np.exp(log_weights[c] - top)
+    eta = rule.eta
+    if eta <= 0.0:
+        # gamma_min of line 15 is the first of the grid
+        eta = min(rule.gamma_ix, np.sqrt(np.log(losses.size) / (1.0 + second_order[0])))
+    second = 0.0
+    for c in range(losses.size):
+        second += np.exp(log_weights[c] - top) / total * losses[c] * losses[c]
+    second_order[0] += second
+    for c in range(losses.size):
+        log_weights[c] -= eta * losses[c]
+    top = np.max(log_weights)
+    for c in range(losses.size):
+        log_weights[c] -= top
+
+
+@kernel
+def learn(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
+    """Teach the outcome of a decision to all experts and to their weights."""
+    model = parts.model
+    deltas = parts.work.cabs_c.deltas
+    for j in range(deltas.size):
+        deltas[j] = data.deltas[row, arm, j]
+    if parts.work.weights.size > 1:
+        learn_weights(parts, data, row, arm, slot)
+    x = data.contexts[row]
+    target = data.targets[row, arm]
+    bandits = parts.experts.bandits
+    for i in range(bandits.size):
+        m = bandits[i]
+        observe(model.inverse[m, arm], model.theta[m, arm], x, target, 1.0, parts.work.gain)
+    rules = parts.experts.cabs_c
+    for i in range(rules.size):
+        m = rules[i].place
+        models = CabsCModels(models_of(parts, m), model.bias[m], model.bias_count[m])
+        feedback = Feedback(
+            arm,
+            target,
+            data.scores[row, arm],
+            data.prices[row],
+            data.affinity[row],
+            parts.memory.reach[slot, i],
+        )
+        learn_neighbours(rules[i], models, x, feedback, parts.work.cabs_c)
+
+
+# -- policies ------------------------------------------------------------------------------------------------
+
+
+class MixturePolicy(SurrogatePolicy):
+    """Base of the policies with one or more experts, whatever their regression.
+
+    Attributes:
+        members: the experts, in the order of their weights. tables: their rules.
+        rule: how they are mixed.
+    """
+
+    members: list[Expert]
+    tables: ExpertTables
+    rule: MixtureRule
+
+    def expert_list(self) -> list[Expert]:
+        """Return the experts, in the order of their weights."""
+        raise NotImplementedError
+
+    def mixture_rule(self) -> MixtureRule:
+        """Return how the experts are mixed."""
+        return MixtureRule()
+
+    @property
+    def experts(self) -> int:
+        if len(self.members) > 1:
+            return len(self.members)
+        return 0
+
+    def prepare(self) -> None:
+        """Derive experts and rules from the options."""
+        self.members = self.expert_list()
+        self.tables = expert_tables(self.members)
+        self.rule = self.mixture_rule()
+        self.uses_surrogates = len(self.tables.cabs_c) > 0
+
+    def restore_gamma(self, values: Mapping[str, Any]) -> None:
+        """Restore gamma_IX of a saved state, since its default depends on the number of arms at the start."""
+        gamma = states.number(self.name, "gamma_ix", values["gamma_ix"], 0.0)
+        self.rule = self.rule._replace(gamma_ix=gamma)
+
+    def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        m = len(self.members)
+        c = len(self.tables.cabs_c)
+        return super().memory_layout(arms) | {
+            "pmfs": states.probabilities(m, arms),
+            "mixture": states.probabilities(arms),
+            "baseline": states.probabilities(arms),
+            "reach": states.probabilities(c, arms),
+            "cover": states.probabilities(c, arms),
+        }
+
+    def played_pmf(self, arm: int, mixture: np.ndarray) -> np.ndarray:
+        """Return the probabilities [K] that the arm was played with, for the mixture q [K]."""
+        if self.rule.plays_likeliest:
+            return np.eye(len(self.arms))[arm]
+        return mixture.copy()
+
+    def past(self, arrays: Sequence[np.ndarray]) -> Memory:
+        """Return arrays of a decision's memory as kernels take them, with one slot."""
+        return Memory(*(value[None] for value in arrays))
+
+
+def cabs_d_rule(options: CabsDOptions, arms: int, horizon: int | None) -> MixtureRule:
+    """Return how the options of CABS-D mix experts, for so many arms and rounds."""
+    gamma = options.gamma_ix
+    if gamma is None:
+        gamma = 1.0 / math.sqrt(arms * (horizon or DEFAULT_HORIZON))
+    return MixtureRule(
+        loss_is_literal=options.meta_loss == "literal",
+        loss_is_doubly_robust=options.meta_loss == "doubly_robust",
+        eta=options.eta or 0.0,
+        gamma_ix=gamma,
+        copies=options.ix_copies,
+        plays_likeliest=options.play == "argmax",
+    )
+
+
+class Decoupled(MixturePolicy):
+    """Correlation-Aware Bandits with Surrogates Decoupled (Algorithm 2), whatever the regression."""
+
+    PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS
+
+    def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
+        """Return CABS-C with these options over those of the mixture."""
+        raise NotImplementedError
+
+    def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
+        """Return a bandit of this name with these options over those of the mixture."""
+        raise NotImplementedError
+
+    def expert_list(self) -> list[Expert]:
+        """Return the experts of the options.
+
+        Raises:
+            PolicyError: an expert has an option that belongs to the mixture.
+        """
+        target = self.settings.target
+        members = []
+        for name, options in self.settings.experts:
+            if options.get("target", target) != target:
+                raise PolicyError(f"{self.name}: all experts learn the same target, {target!r}")
+            if name != "cabs_c":
+                members.append(self.standard_expert(name, options))
+                continue
+            if "play" in options:
+                raise PolicyError(
+                    f"{self.name}: play is an option of the mixture, not of an expert: give play beside "
+                    "experts"
+                )
+            members.append(self.surrogate_expert(options))
+        return members
+
+    def mixture_rule(self) -> MixtureRule:
+        return cabs_d_rule(self.settings, len(self.arms), self.horizon)
+
+
+def bandit_rule(name: str, options: Any) -> Any:
+    """Return the rule of a bandit among `BANDITS` with these options."""
+    if name == "epsilon_greedy":
+        return EpsilonGreedy.rule(options)
+    if name == "square_cb":
+        return SquareCB.rule(options)
+    if name == "lin_ucb":
+        return LinUCBRule(options.alpha)
+    return LinTSRule(options.v)
+
+
+class CabsD(Decoupled, CompiledPolicy):
+    """CABS-D with ridge regressions; see the module.
+
+    Attributes:
+        model: what is learnt. is_shared: bool [M], experts whose arms share one matrix.
+    """
+
+    Settings = CabsDLinearOptions
+    loop = staticmethod(round_loop(decide, learn))
+
+    def _regression(self) -> dict[str, Any]:
+        """Return the options of the regression, which experts without their own take."""
+        names = (*ModelOptions.model_fields, "target")
+        return {name: getattr(self.settings, name) for name in names}
+
+    def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
+        name = f"cabs_c_linear@{self.settings.cabs_preset}"
+        settings = CabsC.parse(name, {**self._regression(), **options})
+        return Expert(cabs_c_rule(settings), settings, settings.shares_matrix)
+
+    def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
+        settings = BANDITS[name].parse(name, {**self._regression(), **options})
+        return Expert(bandit_rule(name, settings), settings)
+
+    def prepare(self) -> None:
+        """Derive experts and rules from the options.
+
+        Raises:
+            PolicyError: more experts than there are random streams for, or a mu smaller than the number of
+                arms.
+        """
+        super().prepare()
+        m = len(self.members)
+        if m + 2 > len(self.keys):
+            raise PolicyError(f"{self.name}: at most {len(self.keys) - 2} experts, got {m}")
+        self._check_mu(len(self.arms))
+        self.is_shared = np.array([expert.shares_matrix for expert in self.members])
+        self._is_vaw = np.array([expert.model.regression == "vaw" for expert in self.members])
+
+    def _check_mu(self, arms: int) -> None:
+        for mu in self.tables.square_cb["mu"]:
+            check_mu(self.name, float(mu) or None, arms)
+
+    def start(self, offline: Offline | None) -> None:
+        """Start with cold models, or from the train split for experts whose option `warm` is positive."""
+        m = len(self.members)
+        k = len(self.arms)
+        inverse = np.empty((m, k, self.dim, self.dim))
+        theta = np.zeros((m, k, self.dim))
+        for i, expert in enumerate(self.members):
+            inverse[i] = start_inverse(k, self.dim, expert.model.penalty)
+            if expert.model.warm > 0 and offline is not None and len(offline):
+                one_inverse, theta[i] = warm_models(offline, expert.model, self.target)
+                inverse[i] = one_inverse
+        log_weights = np.zeros(m * self.rule.copies)
+        self.model = MixtureModel(
+            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), log_weights, np.zeros(1)
+        )
+        self.resized()
+
+    def resized(self) -> None:
+        super().resized()
+        k = len(self.arms)
+        self._work = new_mixture_work(self.tables, self.rule.copies, k, self.dim)
+        self._memory = new_memory(self.tables, (1,), k)
+
+    def unshare(self) -> None:
+        """Give every arm its own matrix, because from now on arms may see different rows."""
+        for m in np.flatnonzero(self.is_shared):
+            self.model.inverse[m, 1:] = self.model.inverse[m, 0]
+        self.is_shared[:] = False
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return models, biases and weights; the rules follow from the options."""
+        shared = [bool(x) for x in self.is_shared]
+        return self.model._asdict(), {"shared": shared, "gamma_ix": self.rule.gamma_ix}
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Restore what `state` returned.
+
+        Raises:
+            PolicyError: the values do not fit the experts.
+        """
+        self.model = MixtureModel(
+            *(np.array(arrays[name], dtype=np.float64) for name in MixtureModel._fields)
+        )
+        shared = values["shared"]
+        may_share = [expert.shares_matrix for expert in self.members]
+        fits = len(shared) == len(may_share) and all(
+            is_shared is False or (is_shared is True and allowed)
+            for is_shared, allowed in zip(shared, may_share)
+        )
+        if not fits:
+            raise PolicyError(
+                f"{self.name}: shared {states.excerpt(shared, 80)} does not fit experts {may_share}"
+            )
+        self.is_shared = np.array(shared, dtype=np.bool_)
+        self.restore_gamma(values)
+
+    def layout(self) -> dict[str, states.Field]:
+        m = len(self.members)
+        k = len(self.arms)
+        return {
+            "inverse": states.learnt(m, k, self.dim, self.dim),
+            "theta": states.learnt(m, k, self.dim),
+            "bias": states.learnt(m, k),
+            "bias_count": states.learnt(m, k, low=0.0),
+            "log_weights": states.learnt(m * self.rule.copies, high=0.0),
+            "second_order": states.learnt(1, low=0.0),
+        }
+
+    def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        states.check_variances(where, "inverse", arrays["inverse"])
+
+    def add_arm(self) -> None:
+        """Add an arm with cold models.
+
+        Raises:
+            PolicyError: an expert's option mu is too small for one arm more.
+        """
+        self._check_mu(len(self.arms) + 1)
+        self.unshare()
+        fresh = np.stack([start_inverse(1, self.dim, e.model.penalty) for e in self.members])
+        zeros = np.zeros((len(self.members), 1))
+        old = self.model
+        self.model = old._replace(
+            inverse=np.ascontiguousarray(np.concatenate([old.inverse, fresh], axis=1)),
+            theta=np.concatenate([old.theta, np.zeros_like(old.theta[:, :1])], axis=1),
+            bias=np.concatenate([old.bias, zeros], axis=1),
+            bias_count=np.concatenate([old.bias_count, zeros], axis=1),
+        )
+
+    def remove_arm(self, index: int) -> None:
+        self.unshare()
+        kept = {}
+        for name in ("inverse", "theta", "bias", "bias_count"):
+            kept[name] = np.ascontiguousarray(np.delete(getattr(self.model, name), index, axis=1))
+        self.model = self.model._replace(**kept)
+
+    @property
+    def can_resemble(self) -> bool:
+        return True
+
+    def resemble(self, arm: int, margin: float) -> None:
+        """Start the last arm at the estimates of arm `arm`, with the certainty of a few rounds."""
+        factor = margin if self.target == "utility" else 1.0
+        for m, expert in enumerate(self.members):
+            self.model.theta[m, -1] = factor * self.model.theta[m, arm]
+            self.model.inverse[m, -1] = inverse_of_joined_arm(
+                self.model.inverse[m, arm], expert.model.penalty
+            )
+
+    def parts(self, lane: Lane | None = None) -> MixtureParts:
+        """Return the arguments of the kernels. If rewards come late, the lane holds the memory slots."""
+        memory = self._memory
+        if lane is not None and lane.arrivals is not None:
+            if lane.memory is None:
+                lane.memory = new_memory(self.tables, (len(lane.order),), len(self.arms))
+            memory = lane.memory
+        return MixtureParts(
+            experts=self.tables,
+            rule=self.rule,
+            keys=self.keys,
+            is_shared=self.is_shared,
+            is_vaw=self._is_vaw,
+            model=self.model,
+            work=self._work,
+            memory=memory,
+        )
+
+    def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
+            self.unshare()  # arms that come and go see different rows
+        super().run(stream, lane, start, stop)
+
+    def choose(self, request: Request) -> Choice:
+        """Play one round of `decide` on the request as a table with one row."""
+        inputs = self.inputs(request)
+        if not inputs.mask.all():
+            self.unshare()
+        row = self.request_row(inputs)
+        row.contexts[0] = inputs.x
+        trace = self.new_trace()
+        arm, probability = decide(self.parts(), row, 0, inputs.mask, self.round, 0, trace)
+        kept = {name: value[0].copy() for name, value in self._memory._asdict().items()}
+        memory = self.request_memory(inputs, trace) | kept
+        pmf = self.played_pmf(int(arm), kept["mixture"])
+        return Choice(int(arm), float(probability), pmf, inputs.rho, memory, inputs.surrogate)
+
+    def learn(self, decision: Decision, outcome: Outcome) -> None:
+        row, arrays = self.outcome_row(decision, outcome, Memory._fields)
+        past = self.past(arrays)
+        may_unshare = self.is_shared[self.tables.cabs_c["place"]]
+        if (past.reach[0, may_unshare] <= 0.0).any():
+            self.unshare()  # a copy of this policy decided while an arm was away
+        row.contexts[0] = outcome.memory["context"]
+        learn(self.parts()._replace(memory=past), row, 0, outcome.arm, 0)
+
+    def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        is_shared = self.is_shared[self.tables.cabs_c["place"]]
+        return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)
