@@ -38,7 +38,7 @@ def problems_from_arrays(
     Of more than 5,000 validation queries, 'validation' holds a seeded 5,000.
 
     Args:
-        scores: [n, K] in [0, 1]; costs: [n, K] in USD, >= 0: of every model on every query.
+        scores: [n, K] in [0, 1]. costs: [n, K] in USD, >= 0. Both are of every model on every query.
         embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the
             policies' contexts are their first `dim` principal components on the train split and a constant.
         contexts: [n, d] features for the policies, used as they are in place of components (add a constant

@@ -37,18 +37,18 @@ class Oracles:
     """Everything learned offline, from the train split (validation: early stopping and choices only).
 
     Attributes:
-        arms: names of the K arms. inputs: width of the embeddings.
+        arms: names of the K arms. inputs: number of columns of the embeddings.
         predictors: fitted static score predictors by name.
         costs: cost from the prompt's length. context_costs: from length and content.
         correlation: propagation by residual correlation.
         pca, head_pca: contexts of the linear policies, from embedding and feature head.
-        network: the trained network; None where the pool's `oracle` and `features` or a policy need none.
-        scaling: what the network's inputs and cost outputs are standardised with.
+        network: the trained network, None if the pool's settings and policies need none.
+        scaling: centres and scales of the network's inputs and cost outputs.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
         blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the
-            share of the task predictor in the candidate 'tasks' (the rest of either is kernel_ridge).
+            share of the task predictor in the candidate 'tasks'. The rest of either is kernel_ridge.
         metrics: validation errors per head and candidate, training log, data hash, settings.
-        arm_map: of arms that came or went since; None: the arms are those that were trained.
+        arm_map: arms that came or went since the training, None if there are none.
     """
 
     arms: list[str]

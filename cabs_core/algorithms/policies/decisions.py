@@ -47,7 +47,7 @@ class DecisionOptions(PolicyOptions):
     penalty: float | None = Field(
         None,
         gt=0,
-        description="L2; None: the one of PENALTIES with the largest mean target on a held-out tenth",
+        description="L2. None for the entry of PENALTIES with the largest mean target on a held-out tenth",
     )
 
 
@@ -152,7 +152,7 @@ def doubly_robust(
 
     Args:
         points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.
-        propensities: [N, K], of the answered cells; None: multinomial logistic regression, cross-fitted.
+        propensities: [N, K], of the answered cells. None to estimate them by cross-fitted regression.
     """
     played = answered.argmax(axis=1)
     every = np.arange(len(points))

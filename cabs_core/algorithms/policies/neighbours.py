@@ -9,7 +9,7 @@
                 the nearest train prompts exceeds z standard errors (experientiallabs/experiential, issue
                 259).
 
-They know the train split alone. Points are embeddings, or contexts where the problem has none.
+Both know only the train split. A point is an embedding, or a context if the problem has no embeddings.
 """
 
 from collections.abc import Mapping
@@ -147,8 +147,8 @@ class AvengersOptions(PolicyOptions):
         None,
         ge=0,
         le=1,
-        description="w of the accuracy against the cost; None: the multiple of .05 in [0, 1] with the best "
-        "mean utility on the train split at this rho",
+        description="w of the accuracy against the cost. None for the multiple of .05 in [0, 1] with the "
+        "best mean utility on the train split at this rho",
     )
     vote: Literal["rank", "score"] = Field(
         "rank", description="What clusters vote: 1 / rank, or the score itself"

@@ -4,9 +4,9 @@ Every static router plays argmax of the expected clipped utility of predicted sc
 (`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
 them is one argmax over the table of all rounds and needs no loop. They serve without compiled code.
 
-A method that knows the arms of its train split alone (`trained_only`) chooses among those. An arm that joined
-since is played where what the request predicts expects more utility of it than of that choice: predictions
-know a new arm from its scored prompts, the arm it is like, or its price (`oracles.arm_map`).
+A method that knows only the arms of its train split (`trained_only`) chooses among these. An arm that joined
+since is played if the request's predictions expect more utility of it than of that choice. Predictions know a
+new arm from its scored prompts or from the arm that it resembles (`oracles.arm_map`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,13 @@ if TYPE_CHECKING:
 
 
 class StaticPolicy(LoopPolicy):
-    """Plays the argmax of `values(request)`; subclasses give the values, for one request and for all rows."""
+    """Base of the policies that play the argmax of the arms' values and never learn online.
+
+    Subclasses define the values for one request (`values`) and for all rows of a replay (`table`).
+    """
 
     learns = False
-    #: `[K]` of today's arms: place among the trained arms, -1: it joined since
+    #: `[K]`, place of each of today's arms among the trained arms, -1 for an arm that joined since
     columns: np.ndarray
     #: True if a policy that looks at points was built on embeddings, False for contexts
     on_embeddings = True
@@ -247,7 +250,7 @@ class Carrot(StaticPolicy):
 class PredictedOptions(PolicyOptions):
     """Settings of the static policies that predict scores.
 
-    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`); None: the policy's own.
+    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`). None for the policy's own.
     settings: options of the predictor that differ from its defaults (and from the preset's). If there are
         any, the predictor is fitted on the train split even where the problem has predictions of that name.
     """

@@ -107,10 +107,11 @@ class ScorePredictor(SavedPredictor, ABC):
             embeddings: `[N, e]` finite.
             prompt_lengths: `[N]` characters, >= 0.
             scores: `[N, K]` in [0, 1].
-            validation: (embeddings, prompt_lengths, scores) of held-out prompts, or None: where settings have
-                to be chosen, a tenth of the train split is set aside for it.
+            validation: (embeddings, prompt_lengths, scores) of held-out prompts. With None, a tenth of the
+                train split is set aside if settings have to be chosen.
             seed: of all random draws (landmarks, initial weights, the part set aside).
-            once: keeps what several predictors of this train split compute alike, such as `Offline.fit_once`.
+            once: function that keeps values which several predictors of this train split share, such as
+                `Offline.fit_once`.
 
         Raises:
             DataError: shapes disagree, a value is not finite or a score is outside [0, 1].

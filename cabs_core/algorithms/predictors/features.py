@@ -25,7 +25,10 @@ class PcaFeatures:
 
     @classmethod
     def fit(cls, embeddings: np.ndarray, dim: int = 32) -> Self:
-        """Fit on the train split's embeddings `[N, e]`; fewer components where there are fewer directions."""
+        """Fit to the train split's embeddings `[N, e]`, with at most `dim` components.
+
+        There are fewer components if the embeddings have fewer directions.
+        """
         x = np.asarray(embeddings)
         center = x.mean(axis=0, dtype=np.float64)
         values, vectors = np.linalg.eigh(sum(part.T @ part for part in centred(x, center)) / len(x))

@@ -62,7 +62,7 @@ class TaskPredictor(ScorePredictor):
         prompt.
 
         Raises:
-            DataError: also where there is not one label a prompt.
+            DataError: an argument is wrong, or the number of labels is not that of the prompts.
         """
         if tasks is not None and np.shape(tasks) != (len(scores),):
             raise DataError(f"tasks have shape {np.shape(tasks)}: expected ({len(scores)},)")

@@ -1,4 +1,4 @@
-"""The replay problem: all that a replay needs as arrays, computed once: no encoder or oracle runs online.
+"""The replay problem: the arrays of a replay, computed once, so that no encoder or oracle runs online.
 
 Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
 """
@@ -101,20 +101,21 @@ class ReplayProblem:
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
-        offline_answered: `[N, K]`, of a log: 1 where the cell is measured, 0 predicted; None: all measured.
-        offline_propensities: `[N, K]`, of a log: probability of the cell played, 0 elsewhere; None: unknown.
+        offline_answered: `[N, K]` of a log, 1 for a measured cell, 0 for a predicted one. None if all are
+            measured.
+        offline_propensities: `[N, K]` of a log, probability of the played cell, 0 elsewhere. None if unknown.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
-        static_costs: `[n, K]` costs that the static policies expect; None: predicted_costs.
-        times: `[n]` when each query comes, in any unit: replays play in this order, queries of equal times in
-            random order; None: all in random order.
-        input_tokens, output_tokens: `[n, K]` float32 >= 0, what each arm reads and writes on each query, and
-        input_prices: `[K]` USD >= 0 of a token in; all three or none (a table without token counts).
-        observed: `[n, K]` of a table with gaps: 0 where scores and costs are predicted, else the probability
-            with which they were drawn, or 1 where that is not known; None: all are real.
+        static_costs: `[n, K]` costs that the static policies expect. None stands for predicted_costs.
+        times: `[n]`, when each query comes, in any unit. Replays play in this order, queries of equal times
+            in random order. None to play all in random order.
+        input_tokens, output_tokens: `[n, K]` float32 >= 0, tokens that each arm reads and writes on a query.
+        input_prices: `[K]` USD >= 0 of an input token. All three are there, or none.
+        observed: `[n, K]` of a table with gaps: 0 for predicted scores and costs, otherwise the probability
+            with which they were drawn, or 1 if that is not known. None if all are real.
             `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
-        clusters: `[n]` equal numbers for queries that are one independent observation
-            (`statistics.clusters`); None: all differ, which is also what clusters of one query each become.
+        clusters: `[n]`, equal numbers for queries that are one independent observation
+            (`statistics.clusters`). None if all differ; clusters of one query each become None.
         name: of the split (test, validation, ...); pool: of the model pool.
         metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the
             share that is computed from offline_scores.

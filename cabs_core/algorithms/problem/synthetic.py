@@ -21,11 +21,12 @@ def synthetic_problem(
     """Return a problem in which an arm's success is linear in the features, plus a difficulty of the prompt.
 
     Args:
-        n, K, d: queries, arms, features (d >= 2, the last one constant); offline: train queries.
+        n, K, d: numbers of queries, arms and features (d >= 2, the last one constant).
+        offline: number of train queries.
         graded: scores are the probabilities with noise instead of draws of 0 and 1.
-        surrogate_quality: in [0, 1]. 1: the surrogate score is the linear part plus .45 times the residual of
-            the played arm; 0: it is always 1/2.
-        latencies: whether the problem has latencies.
+        surrogate_quality: in [0, 1]. At 1 the surrogate score is the linear part plus .45 times the residual
+            of the played arm. At 0 it is always 1/2.
+        latencies: True for a problem with latencies.
 
     Examples:
         >>> from cabs_core import synthetic_problem

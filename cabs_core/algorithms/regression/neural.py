@@ -138,8 +138,10 @@ class NetworkBatch:
     ) -> None:
         """Take one Adam step of every network on its batch.
 
-        x [n, B, d]; y and weight [n, B, K] (weight 0: not observed); rate: learning rate; penalty: lambda;
-        observed [n]: rows seen so far, which divide the penalty; active: bool [n], or None: all.
+        Args:
+            x: [n, B, d]. y, weight: [n, B, K]; weight 0 is for a value that was not observed.
+            rate: learning rate. penalty: lambda. observed: [n], rows seen so far, which divide the penalty.
+            active: bool [n] of the networks that take the step, None for all.
         """
         _, _, w2, _ = self._views
         g1, gb1, g2, gb2 = self._gradients

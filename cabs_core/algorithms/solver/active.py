@@ -94,7 +94,7 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
     top = -np.inf
     low = np.inf
     for j in range(K):
-        # An arm that nobody in the set reveals has weight 0: h = inf, and it joins the set first.
+        # An arm that no arm of the set reveals has weight 0, so h = inf and it joins the set first.
         h[j] = total + (1.0 - 2.0 * p[j]) / weight[j] - c[j]
         top = max(top, h[j])
         if weight[j] > 0.0:
@@ -174,7 +174,7 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
             n = _join(K, X, n, X[H])
         for _ in range(count):
             n = _join(K, X, n, X[GRAD])
-    # Without a certificate the gap is inf: the fallback starts anew, for p_out's q is not kept.
+    # Without a certificate the gap is inf, so that the fallback starts anew, because p_out's q is not kept.
     certified = best <= tol * gamma
     ws[DUAL] = HEADER + _inner_size(K) + Q_FULL * K
     ws[GAP] = best / gamma if certified else np.inf

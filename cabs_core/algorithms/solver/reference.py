@@ -38,7 +38,7 @@ class ReferenceSolution:
 def solution_of(
     p: np.ndarray | None, losses: np.ndarray, graph: np.ndarray, gamma: float, solved: bool, claimed: float
 ) -> ReferenceSolution:
-    """Project the solver's p `[K]` onto the simplex by clipping, and evaluate it; None: it has none."""
+    """Clip the solver's p `[K]` onto the simplex and evaluate it; p is None if the solver found none."""
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
         return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)

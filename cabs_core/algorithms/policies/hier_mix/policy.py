@@ -171,14 +171,14 @@ class HierOptions(PolicyOptions):
         "proportion to its weight",
     )
     force_above: float | None = Field(
-        None, ge=0, description="Play every arm once when the horizon exceeds this x K; None: never"
+        None, ge=0, description="Play every arm once if the horizon exceeds this x K; None for never"
     )
 
     cost_prior: float | None = Field(
         10.0,
         ge=0,
         description="Plays that a predicted cost counts for against what the arm has cost; "
-        "None: as predicted",
+        "None to use costs as predicted",
     )
 
     changes: float = Field(
@@ -186,13 +186,13 @@ class HierOptions(PolicyOptions):
         ge=0,
         le=0.05,
         description="Look for models that became better: expected utility a round that probes of other arms "
-        "may cost, 0: none",
+        "may cost, 0 for none",
     )
     restart: float | None = Field(
         40.0,
         gt=0,
         description="Forget what was learnt online once outcomes were this much more surprising than "
-        "expected (nats); None: never",
+        "expected (nats); None for never",
     )
     propensity: Literal["integral", "sampled"] = Field(
         "integral",
