@@ -1,8 +1,8 @@
 """Training of all oracles of a pool and the choice, per head, of the model that predicts validation best.
 
-A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not of
-levels: how hard a prompt is for all arms changes no decision, and predictors that know that best are often
-not those that know the arms best.
+A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not by the
+error of the scores. The difficulty of a prompt for all arms changes no decision, and the predictor that knows
+the difficulty best is often not the one that knows the arms best.
 """
 
 from collections.abc import Callable
@@ -43,20 +43,21 @@ def train_oracles(
     lists: NeighbourLists | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
-    """Learn from the train rows; stop and choose on the validation rows (`validation_rows`); the test rows
-    are not looked at.
+    """Train all oracles on the train rows; stop and choose on the validation rows (`validation_rows`).
+
+    The test rows are not looked at.
 
     Args:
         embeddings: `[n, e]` in the order of the outcomes.
         outcomes: n queries, K arms.
         split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
-        config: the pool's `oracle` settings. kind 'network' uses the network for scores, surrogates and
-            costs, 'ridge' ridge regressions of scores and costs and residual correlation, 'auto' the best on
-            validation per head, among them, where the train split has several tasks, a predictor that guesses
-            the task (`predictors.tasks`).
+        config: the pool's `oracle` settings. Kind 'network' uses the network for scores, surrogates and
+            costs. Kind 'ridge' uses ridge regressions of scores and costs, and residual correlation. Kind
+            'auto' uses the best candidate of every head on validation. If the train split has several tasks,
+            a predictor that guesses the task (`predictors.tasks`) is a candidate.
         features: the pool's `features` settings, which choose the contexts.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
-        lists: neighbours among the train rows, where they are known.
+        lists: neighbours among the train rows, None if they are not known.
         progress: called with (epochs trained, epochs at most).
 
     Raises:

@@ -1,21 +1,23 @@
 """Static routers that learn which arm to choose, not its score: a linear rule on the embeddings.
 
-`equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478): learn the ranking of the arms. A pairwise
-              logistic loss over the pairs of a prompt in which one arm is better, and of equally good arms
-              the cheaper one; every prompt counts the same. Here "better" is the larger utility at rho, so
-              that the learnt ranking is the decision; at rho = 0 it is the source's order (quality, then
-              cost). Read: the abstract and others' accounts of its section 4.3, for the text was not at hand.
-              Its encoder of prompt and model (FiLM) is replaced by one linear head an arm.
-`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037): minimise regret on
-              doubly robust utilities where the train split is a log: q + 1{played} (u - q) / p, q a
-              cross-fitted ridge regression an arm, p the logged probability (a cross-fitted logistic
-              regression where the log does not say). Where every arm was measured the targets are the
-              utilities: cost-sensitive classification. Read: the abstract and accounts of its two surrogates
-              of the regret. This is the one by classification, as a log loss weighted by utility, which is
-              convex; the regret of a softmax is not, and ended at one arm on two tables of three.
+`equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478) learns the ranking of the arms. Its loss is a
+              pairwise logistic loss over the pairs of a prompt in which one arm is better, or equally good
+              and cheaper. Every prompt counts the same. Here "better" is the larger utility at rho, so that
+              the learnt ranking is the decision. At rho = 0 it is the source's order (quality, then cost).
+              What was read: the abstract and others' accounts of its section 4.3, because the text was not at
+              hand. Its encoder of prompt and model (FiLM) is replaced by one linear head for every arm.
+`dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037) minimises the regret on
+              doubly robust utilities if the train split is a log: q + 1{played} (u - q) / p. Here q is a
+              cross-fitted ridge regression of every arm, and p the logged probability, or a cross-fitted
+              logistic regression if the log does not state it. If every arm was measured, the targets are the
+              utilities themselves (cost-sensitive classification). What was read: the abstract and accounts
+              of its two surrogates of the regret. This is the surrogate by classification, as a log loss
+              weighted by utility, which is convex. The regret of a softmax is not convex, and ended at one
+              arm on two tables of three.
 
-Both are fitted for one rho by L-BFGS, on the principal axes of the points, every weight in the unit in which
-the loss bends about as much as in any other; the L2 penalty is the best one on a held-out tenth.
+Both are fitted for one rho by L-BFGS on the principal axes of the points. Every weight is in the unit in
+which the loss bends about as much as for any other weight. The L2 penalty is the best one on a held-out
+tenth.
 """
 
 from __future__ import annotations
@@ -60,7 +62,10 @@ class EquiOptions(DecisionOptions):
 
 
 class DecisionPolicy(PointPolicy):
-    """Argmax of a linear rule; subclasses give the loss, its bend, and targets that choose the penalty."""
+    """Argmax of a linear rule.
+
+    Subclasses define the loss, its curvature, and targets that choose the penalty.
+    """
 
     weights: np.ndarray
     constants: np.ndarray

@@ -81,8 +81,9 @@ class ParetoOptions(PolicyOptions):
     gamma: float = Field(0.997, gt=0, le=1, description="Forgetting a round; 1: none")
     penalty: float = Field(1.0, gt=0, description="lambda of the ridge")
     prior_rounds: float = Field(
-        1163.9, ge=0, description="Rounds that the train split counts for (last diagonal entry of A); 0 for
-        none"
+        1163.9,
+        ge=0,
+        description="Rounds that the train split counts for (last diagonal entry of A), 0 for none",
     )
     cost: Literal["linear", "log"] = Field(
         "linear",

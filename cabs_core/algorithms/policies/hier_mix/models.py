@@ -1,19 +1,20 @@
 """The two hierarchical Bayesian linear models of `hier_mix`, and one of changed arms: arrays, kernels.
 
 Written out, such a model has a coefficient for every (arm, feature) and a dense covariance: 627 x 627 at K =
-18 and d = 32. But given the shared coefficients w0 the arms are independent, so the posterior is kept as a
-Gaussian of w0 and, per arm, a Gaussian of its deviation given w0; one observation changes the former and one
-of the latter by a rank-one update, exactly and in O(K d^2) a round. With C_j the conditional covariance of
-arm j's deviation, m_j its conditional mean at w0 = 0 and V the prior variances, a score is y = u_j'w0 + x'm_j
-+ noise of variance noise + x'C_j x, where u_j = V^-1 C_j x; this is a row for w0, and (x, y) is a row for arm
-j.
+18 and d = 32. Given the shared coefficients w0, however, the arms are independent. The posterior is therefore
+kept as a Gaussian of w0 and, for every arm, a Gaussian of its deviation given w0. One observation changes the
+Gaussian of w0 and that of one arm by rank-one updates, exactly and in O(K d^2) a round.
+
+Let C_j be the conditional covariance of arm j's deviation, m_j its conditional mean at w0 = 0, and V the
+prior variances. Then a score is y = u_j'w0 + x'm_j + noise of variance noise + x'C_j x, with u_j = V^-1 C_j
+x. This is a row for w0, and (x, y) is a row for arm j.
 
     residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`OFFSETS`)
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
 
-Whether the model behind an arm's name has become better (option `changes`): docs/hier-mix.md, "Models that
-became better". Where the best probe costs more than the purse holds, the round saves: a cheaper one would go
-to an arm that is nearly played anyway.
+docs/hier-mix.md, "Models that became better", explains how the option `changes` finds out that the model
+behind an arm's name has become better. If the best probe costs more than the purse holds, the round saves,
+because a cheaper probe would go to an arm that is nearly played anyway.
 
 K arms, d features, C residual models. Covariances are lower triangles.
 """
@@ -34,7 +35,7 @@ STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 PRIOR = 0.05
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
-#: the move that a probe is chosen for, and the least looked for: less is found by exploring near rivals
+#: move that a probe is chosen for, and least move that is looked for: exploring finds less among near rivals
 STEP = 0.35
 LARGE = 0.3
 LEAST_GAP = 0.01
@@ -45,12 +46,12 @@ MOST = 1.0
 
 
 class Anchored(NamedTuple):
-    """The anchored model.
+    """Learnt arrays of the anchored model.
 
     Attributes:
-        mean / cov: [d + 2] and [d + 2, d + 2] of the shared coefficients.
-        var: [K], of b_j given the shared coefficients.
-        cross / total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
+        mean, cov: [d + 2] and [d + 2, d + 2], mean and covariance of the shared coefficients.
+        var: [K], variance of b_j given the shared coefficients.
+        cross, total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
         level: [K], mean score in the train split.
     """
 
@@ -63,11 +64,11 @@ class Anchored(NamedTuple):
 
 
 class Residual(NamedTuple):
-    """The residual models.
+    """Learnt arrays of the residual models.
 
     Attributes:
-        mean / cov: [C, d + 1] and [C, d + 1, d + 1] of the shared coefficients.
-        cov_arm / mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1] of the arms' deviations.
+        mean, cov: [C, d + 1] and [C, d + 1, d + 1], mean and covariance of the shared coefficients.
+        cov_arm, mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1], those of the arms' deviations.
         prior: [C, d + 1], prior variances of the deviations.
         kind: [C], number of the offset in `OFFSETS`.
         ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
@@ -100,9 +101,9 @@ class Fit(NamedTuple):
     """Arrays that a prediction and an update write to; rows of unused length are cut.
 
     Attributes:
-        f / v: [K], predicted score and its conditional variance.
-        x: [d + 1]. difference, row, gain: [d + 2]. u_anchored: [K, d + 2] and u_residual: [K, d + 1], rows on
-            w0.
+        f, v: [K], predicted score and its conditional variance.
+        x: [d + 1], the row [1, z]. difference, row, gain: [d + 2], work space.
+        u_anchored: [K, d + 2] and u_residual: [K, d + 1], rows on w0.
     """
 
     f: np.ndarray
