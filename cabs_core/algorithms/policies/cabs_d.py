@@ -670,9 +670,8 @@ class MixturePolicy(SurrogatePolicy):
 
     def played_pmf(self, arm: int, mixture: np.ndarray) -> np.ndarray:
         """Return the probabilities [K] that the arm was played with, for the mixture q [K]."""
-        if self.rule.plays_likeliest:
-            return np.eye(len(self.arms))[arm]
-        return mixture.copy()
+        pmf: np.ndarray = np.eye(len(self.arms))[arm] if self.rule.plays_likeliest else mixture.copy()
+        return pmf
 
     def past(self, arrays: Sequence[np.ndarray]) -> Memory:
         """Return arrays of a decision's memory as kernels take them, with one slot."""

@@ -281,10 +281,7 @@ class Predicted(StaticPolicy):
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
 
         self.predictor: Any = None
-        if offline is not None and len(offline) >= 2:
-            self.offline = offline
-        else:
-            self.offline = None
+        self.offline = offline if offline is not None and len(offline) >= 2 else None
         make_score_predictor(self.key, **self.predictor_settings)
 
     @property
@@ -402,10 +399,7 @@ class Predicted(StaticPolicy):
         self._adopt(offline)
 
         def predict() -> np.ndarray:
-            if offline.embeddings is None:
-                rows = stream.contexts
-            else:
-                rows = stream.embeddings
+            rows = stream.contexts if offline.embeddings is None else stream.embeddings
             assert rows is not None  # a stream has embeddings where its train split has
             if offline.prompt_lengths is not None:
                 lengths = stream.prompt_lengths

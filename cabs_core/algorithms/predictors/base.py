@@ -231,7 +231,8 @@ def contrasts(values: np.ndarray) -> np.ndarray:
     Which arm to play depends on these alone; how hard a prompt is for all arms together changes no decision.
     """
     if values.shape[1] > 1:
-        return values - values.mean(axis=1, keepdims=True)
+        relative: np.ndarray = values - values.mean(axis=1, keepdims=True)
+        return relative
     return values
 
 
