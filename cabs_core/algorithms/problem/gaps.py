@@ -1,4 +1,4 @@
-"""What answers are worth in a table with gaps: estimates that rest on the real cells.
+"""Values of answers in a table with gaps: estimates that rest on the real cells.
 
     cells = real_values(problem, rho)                       # mean over queries: doubly robust
     values = doubly_robust(real, predicted, observed)       # of any cells
@@ -44,7 +44,9 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
 
 def real_values(problem: ReplayProblem, rho: float) -> Cells:
     """Return values at a rho, in score units per USD. Without gaps they are what the problem holds."""
-    score, cost, observed = problem.scores, problem.costs, problem.observed
+    score = problem.scores
+    cost = problem.costs
+    observed = problem.observed
     if observed is None:
         return Cells(clipped_utility(score, cost, rho), score, cost)
     arms = unknown_arms(problem)
