@@ -73,6 +73,8 @@ from cabs_core.base.compiled.rng import ACTION, NOISE, draw, uniform
 from cabs_core.base.compiled.utility import clip01
 from cabs_core.base.errors import PolicyError
 
+#: parts of one round: inlined, because passing `MixtureParts` costs more than some of them
+inlined = kernel(forceinline=True)
 #: name of an expert, and its options
 ExpertSpec = tuple[str, dict[str, Any]]
 
@@ -256,6 +258,7 @@ class MixtureModel(NamedTuple):
         bias, bias_count: [M, K], as in `cabs_c.CabsCModels`; zeros for a bandit.
         log_weights: [M L], of copy g of expert m at m L + g, up to a constant.
         second_order: [1], Delta_t of Algorithm 2.
+        joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
     """
 
     inverse: np.ndarray
@@ -264,6 +267,7 @@ class MixtureModel(NamedTuple):
     bias_count: np.ndarray
     log_weights: np.ndarray
     second_order: np.ndarray
+    joined: np.ndarray
 
 
 class Memory(NamedTuple):
@@ -350,7 +354,7 @@ def new_memory(experts: ExpertTables, shape: tuple[int, ...], arms: int) -> Memo
 # -- kernels -------------------------------------------------------------------------------------------------
 
 
-@kernel
+@inlined
 def models_of(parts: MixtureParts, m: int) -> RidgeModels:
     """Return the ridge models of expert m."""
     model = parts.model
@@ -384,7 +388,7 @@ def fill_expert_weights(copies: int, log_weights: np.ndarray, weights: np.ndarra
         weights[m] /= total
 
 
-@kernel
+@inlined
 def fill_bandit_pmfs(
     parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
 ) -> None:
@@ -404,7 +408,7 @@ def fill_bandit_pmfs(
         m = experts.square_cb[i].place
         models = models_of(parts, m)
         predict(models, x, margins, mask, False)
-        square_cb_pmf(experts.square_cb[i], models.values, mask, t, pmfs[m])
+        square_cb_pmf(experts.square_cb[i], models.values, mask, parts.model.joined, t, pmfs[m])
     for i in range(experts.lin_ucb.size):
         m = experts.lin_ucb[i].place
         models = models_of(parts, m)
@@ -420,7 +424,7 @@ def fill_bandit_pmfs(
         pmfs[m, arm] = 1.0
 
 
-@kernel
+@inlined
 def fill_cabs_c_pmfs(
     parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
 ) -> tuple[float, bool]:
@@ -451,7 +455,7 @@ def fill_cabs_c_pmfs(
     return gap, certified
 
 
-@kernel
+@inlined
 def fill_mixture(parts: MixtureParts, pmfs: np.ndarray, mixture: np.ndarray, baseline: np.ndarray) -> None:
     """Fill mixture [K] with q, and baseline [K] with the predicted utilities averaged by the weights."""
     weights = parts.work.weights
@@ -508,7 +512,7 @@ def decide(
     return arm, 1.0 if plays_likeliest else mixture[arm]
 
 
-@kernel
+@inlined
 def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
     """Fill the losses [M L] of every copy of every expert with implicit exploration gamma_IX 2^g."""
     rule = parts.rule
@@ -530,7 +534,7 @@ def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, sl
             losses[m * rule.copies + g] = loss
 
 
-@kernel
+@inlined
 def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
     """Fill the losses of the experts of kind cabs_c as line 14 has them, summed over surrogates."""
     rule = parts.rule
@@ -557,7 +561,7 @@ def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, ar
             losses[m * rule.copies + g] = loss
 
 
-@kernel
+@inlined
 def learn_weights(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
     """Update the exponential weights over (expert, copy) from the outcome of a decision (lines 13 to 17)."""
     rule = parts.rule
@@ -799,7 +803,7 @@ class CabsD(Decoupled, CompiledPolicy):
                 inverse[i] = one_inverse
         log_weights = np.zeros(m * self.rule.copies)
         self.model = MixtureModel(
-            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), log_weights, np.zeros(1)
+            inverse, theta, np.zeros((m, k)), np.zeros((m, k)), log_weights, np.zeros(1), np.zeros(k)
         )
         self.resized()
 
@@ -852,6 +856,7 @@ class CabsD(Decoupled, CompiledPolicy):
             "bias_count": states.learnt(m, k, low=0.0),
             "log_weights": states.learnt(m * self.rule.copies, high=0.0),
             "second_order": states.learnt(1, low=0.0),
+            "joined": states.learnt(k, low=0.0),
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
@@ -873,11 +878,12 @@ class CabsD(Decoupled, CompiledPolicy):
             theta=np.concatenate([old.theta, np.zeros_like(old.theta[:, :1])], axis=1),
             bias=np.concatenate([old.bias, zeros], axis=1),
             bias_count=np.concatenate([old.bias_count, zeros], axis=1),
+            joined=np.append(old.joined, float(self.round)),
         )
 
     def remove_arm(self, index: int) -> None:
         self.unshare()
-        kept = {}
+        kept = {"joined": np.delete(self.model.joined, index)}
         for name in ("inverse", "theta", "bias", "bias_count"):
             kept[name] = np.ascontiguousarray(np.delete(getattr(self.model, name), index, axis=1))
         self.model = self.model._replace(**kept)

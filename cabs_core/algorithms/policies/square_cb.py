@@ -6,18 +6,23 @@ best arm b = argmax_j f_j, round t = 1, 2, ... plays
     an arm j != b with probability p_j = 1 / (mu + gamma_t (f_b - f_j)),  gamma_t = gamma t^gamma_power,
     the arm b with the rest of the probability.
 
-mu is the number of available arms unless the option says otherwise. The logged propensity is p_j.
+An arm that joins later counts t from the round in which it joined: it is unknown then, and the gamma of the
+other arms would leave it unplayed. mu is the number of available arms unless the option says otherwise. The
+logged propensity is p_j.
 
 Source: Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML
 2020; the paper, which takes gamma = 4 with power 0.
 """
 
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
 
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.play import Lane, round_loop
+from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.policies.ridge_policy import (
     BanditOptions,
     RidgeBandit,
@@ -54,31 +59,43 @@ class SquareCBRule(NamedTuple):
 
 
 class SquareCBParts(NamedTuple):
-    """Arguments of the kernel: options, models, keys of the random streams, and pmf [K] to fill."""
+    """Arguments of the kernel.
+
+    Attributes:
+        rule: options. models: of all arms. keys: of the random streams. pmf: [K] to fill.
+        joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
+    """
 
     rule: SquareCBRule
     models: RidgeModels
+    joined: np.ndarray
     keys: np.ndarray
     pmf: np.ndarray
 
 
 @kernel
-def square_cb_pmf(rule: Any, values: np.ndarray, mask: np.ndarray, t: int, pmf: np.ndarray) -> None:
+def square_cb_pmf(
+    rule: Any, values: np.ndarray, mask: np.ndarray, joined: np.ndarray, t: int, pmf: np.ndarray
+) -> None:
     """Fill pmf [K] for predicted utilities [K] and available arms mask [K]; clip the utilities to [0, 1].
 
     Args:
         rule: a `SquareCBRule`, or a record with its fields. t: round, counted from 0.
+        joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
     """
     for j in range(pmf.size):
         pmf[j] = 0.0
         if mask[j]:
             values[j] = clip01(values[j])
-    gamma = rule.gamma * (t + 1.0) ** rule.gamma_power
+    gamma_of_first_arms = rule.gamma * (t + 1.0) ** rule.gamma_power
     mu = rule.mu if rule.mu > 0.0 else float(mask.sum())
     best = best_arm(values)
     rest = 1.0
     for j in range(pmf.size):
         if mask[j] and j != best:
+            gamma = gamma_of_first_arms
+            if joined[j] > 0.0:
+                gamma = rule.gamma * max(t + 1.0 - joined[j], 1.0) ** rule.gamma_power
             pmf[j] = 1.0 / (mu + gamma * (values[best] - values[j]))
             rest -= pmf[j]
     pmf[best] = rest
@@ -92,13 +109,19 @@ def decide(
     models = parts.models
     pmf = parts.pmf
     predict(models, data.contexts[row], data.margins[row], mask, False)
-    square_cb_pmf(parts.rule, models.values, mask, t, pmf)
+    square_cb_pmf(parts.rule, models.values, mask, parts.joined, t, pmf)
     arm = draw(pmf, uniform(parts.keys, ACTION, t, 0))
     return arm, pmf[arm]
 
 
 class SquareCB(RidgeBandit):
-    """SquareCB over ridge models; see the module."""
+    """SquareCB over ridge models; see the module.
+
+    Attributes:
+        joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
+    """
+
+    joined: np.ndarray
 
     Settings = SquareCBOptions
     decide_kernel = staticmethod(decide)
@@ -115,9 +138,30 @@ class SquareCB(RidgeBandit):
         """
         check_mu(self.name, self.settings.mu, len(self.arms) + 1)
         super().add_arm()
+        self.joined = np.append(self.joined, float(self.round))
+
+    def remove_arm(self, index: int) -> None:
+        super().remove_arm(index)
+        self.joined = np.delete(self.joined, index)
+
+    def start(self, offline: Offline | None) -> None:
+        """Start with arms that are all there from the first round."""
+        self.joined = np.zeros(len(self.arms))
+        super().start(offline)
+
+    def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        arrays, values = super().state()
+        return arrays | {"joined": self.joined}, values
+
+    def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        super().restore(arrays, values)
+        self.joined = np.array(arrays["joined"])
+
+    def layout(self) -> dict[str, states.Field]:
+        return super().layout() | {"joined": states.learnt(len(self.arms), low=0.0)}
 
     def parts(self, lane: Lane | None = None) -> SquareCBParts:
-        return SquareCBParts(self.rule(self.settings), self.models, self.keys, self.pmf)
+        return SquareCBParts(self.rule(self.settings), self.models, self.joined, self.keys, self.pmf)
 
     @staticmethod
     def rule(options: SquareCBOptions) -> SquareCBRule:

@@ -95,6 +95,7 @@ def _lane_parts(parts: MixtureParts, keys: np.ndarray, lane: int) -> MixturePart
             model.bias_count[lane],
             model.log_weights[lane],
             model.second_order[lane],
+            model.joined[lane],
         ),
         parts.work,
         Memory(
@@ -202,7 +203,7 @@ def _draw_batches(
                     w[place, b, j] = history_w[lane, row, m, j]
 
 
-_LEARNT = ("bias", "bias_count", "log_weights", "second_order")
+_LEARNT = ("bias", "bias_count", "log_weights", "second_order", "joined")
 _NETS = ("flat", "start", "first", "second", "steps")
 _HISTORY = ("history_x", "history_y", "history_w")
 
@@ -297,6 +298,7 @@ class NeuralLanes:
             "bias_count": np.zeros((m, k)),
             "log_weights": np.zeros(m * shape.copies),
             "second_order": np.zeros(1),
+            "joined": np.zeros(k),
             "history_x": np.zeros((0, shape.dim)),
             "history_y": np.zeros((0, m, k)),
             "history_w": np.zeros((0, m, k)),

@@ -154,6 +154,7 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
             "bias_count": states.learnt(m, k, low=0.0),
             "log_weights": states.learnt(m * shape.copies, high=0.0),
             "second_order": states.learnt(1, low=0.0),
+            "joined": states.learnt(k, low=0.0),
             "history_x": states.learnt("rows", shape.dim),
             "history_y": states.learnt("rows", m, k),
             "history_w": states.learnt("rows", m, k, low=0.0),
@@ -197,6 +198,7 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
             new = np.concatenate([old, np.zeros((*old.shape[:-1], added))], axis=-1)
             # C order: another layout would compile the kernels anew
             state[name] = np.ascontiguousarray(new)
+        state["joined"] = np.append(state["joined"][list(keep)], np.full(added, float(self.round)))
         self.core = self._lanes([state], self.keys[None], len(keep) + added)
 
     def choose(self, request: Request) -> Choice:

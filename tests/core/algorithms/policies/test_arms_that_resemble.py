@@ -87,10 +87,13 @@ def test_a_better_arm_is_played_by_every_other_policy_that_learns(name):
 def test_linear_models_start_at_the_estimate_of_the_other_arm_and_know_a_few_rounds(name):
     policy = learnt(name)
     policy.add_arm("new", like="b", margin=0.5)
-    model, penalty = policy.algorithm.model, policy.algorithm.settings.penalty if name == "lin_ts" else 10.0
-    for m in range(len(model.theta)):
-        np.testing.assert_allclose(model.theta[m, 3], 0.5 * model.theta[m, 1])
-        lower = np.tril(model.inverse[m, 3])
+    penalty = 10.0
+    state = policy.algorithm.state()[0]
+    experts = state["theta"].reshape(-1, 4, DIM)
+    inverses = state["inverse"].reshape(-1, 4, DIM, DIM)
+    for theta, inverse in zip(experts, inverses, strict=True):
+        np.testing.assert_allclose(theta[3], 0.5 * theta[1])
+        lower = np.tril(inverse[3])
         data = np.linalg.inv(lower + np.tril(lower, -1).T) - penalty * np.eye(DIM)
         assert data[-1, -1] / CONSTANT**2 == pytest.approx(JOINED_ROUNDS, rel=1e-6)
 
@@ -102,7 +105,7 @@ def test_square_cb_explores_an_arm_that_joins_as_if_the_play_began_with_it():
     saved = policy.algorithm.state()[0]["joined"]
     assert saved.tolist() == [0.0, 0.0, 0.0, 300.0]
     x = contexts(1, 6)[0]
-    values = np.clip(policy.algorithm.model.theta[0] @ x, 0.0, 1.0)
+    values = np.clip(policy.algorithm.models.theta @ x, 0.0, 1.0)
     best = int(values.argmax())
     gamma = 64.0 * np.sqrt([321.0, 321.0, 321.0, 21.0])
     expected = 1.0 / (4.0 + gamma * (values[best] - values))
