@@ -132,9 +132,10 @@ def _verdicts() -> Callable[..., Any]:
 
 def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
     with specs.preview("observable sources"):
-        return dg.multi_observable_source_asset(
+        decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)}, name=step(name), specs=nodes, can_subset=True
         )
+    return decorator
 
 
 @declare(_files)

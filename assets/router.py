@@ -55,7 +55,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 def _observed_asset() -> Callable[..., Any]:
     """Return Dagster's decorator of the step that observes and promotes the deployed router."""
     with specs.preview("observable sources"):
-        return dg.multi_observable_source_asset(
+        decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)},
             name=step(DEPLOYED),
             specs=[
@@ -77,6 +77,7 @@ def _observed_asset() -> Callable[..., Any]:
             check_specs=check_specs(DEPLOYED),
             can_subset=True,
         )
+    return decorator
 
 
 @declare(_observed_asset)
