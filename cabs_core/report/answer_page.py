@@ -22,7 +22,9 @@ from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, 
 #: codes of notes of the answer that the headline, the question or the table have in other words
 _SAID_ELSEWHERE = ("nothing_to_recommend", "assumed_today")
 #: header of the difference in quality to today's model
-_CHANGE = "Change in points (95\u00a0%)"
+#: level of every printed interval, in the heads of columns
+_LEVEL = percentage(0.95).replace(" ", "\u00a0")
+_CHANGE = f"Change in points ({_LEVEL})"
 _NAMES = {"keep": "Keep", "switch": "Switch", "rules": "Rules", "router": "Router"}
 #: tasks with a table row of excerpts, excerpts of a task, and characters of one
 _MOST_TASKS = 12
@@ -239,10 +241,10 @@ class AnswerPage:
             self.scale.quality: lambda r: percent(r.quality, 1),
             _CHANGE: lambda r: TableCell(_difference(r), r.difference),
             "USD per 1,000": lambda r: _usd(r.usd_per_1000),
-            "Saves a month (95\u00a0%)": lambda r: TableCell(_saving(r), r.saving_per_month),
+            f"Saves a month ({_LEVEL})": lambda r: TableCell(_saving(r), r.saving_per_month),
         }
         if any(rung.latency_median is not None for rung in rows):
-            columns["Seconds: median (95\u00a0% within)"] = lambda r: TableCell(_latency(r), r.latency_median)
+            columns[f"Seconds: median ({_LEVEL} within)"] = lambda r: TableCell(_latency(r), r.latency_median)
         columns["In a word"] = lambda r: words(str(r.word))
         tolerance = 100 * self.found.options.tolerance
         folds = f"Rules and router are judged on prompts that they were not made from ({self._folds})."
@@ -280,7 +282,7 @@ class AnswerPage:
         switch = self.found.answer.rung("switch")
         if rung != "switch" and switch is not None:
             alone = {row.task: row for row in self.found.answer.by_task if row.rung == "switch"}
-            columns[f"With {switch.use} alone (95\u00a0%)"] = lambda r: TableCell(
+            columns[f"With {switch.use} alone ({_LEVEL})"] = lambda r: TableCell(
                 _difference(alone[r.task]) if r.task in alone else "–",
                 alone[r.task].difference if r.task in alone else "",
             )

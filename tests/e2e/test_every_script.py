@@ -31,6 +31,7 @@ SCRIPTS = {
     "answer_worlds": "--tables 1 --sizes 100 --worlds router",
     "coverage": "--pool tiny --logs 2 --sizes 100",
     "encoders": "--pool tiny --queries 100 --split-seeds 0 --encoder tfidf-svd",
+    "guarded": "--runs 2 --decisions 200",
     "joining": "--table llmdrift --policy lin_ts --scored 8 --rounds 520 --seeds 1 --queries 300",
     "money_worlds": "--tables 2 --sizes 50",
     "readings": "--pool tiny --split-seeds 0",

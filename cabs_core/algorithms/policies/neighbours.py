@@ -50,7 +50,7 @@ class PointPolicy(StaticPolicy):
         return True
 
     def start(self, offline: Offline | None) -> None:
-        """Learn from the train split. Without one the policy can only be filled by `set_state`."""
+        """Learn from the train split. Without one the policy can only be filled by `restore`."""
         for name in self._ARRAYS:
             setattr(self, name, None)
         if offline is not None and len(offline) >= 2:

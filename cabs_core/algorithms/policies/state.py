@@ -90,7 +90,7 @@ def is_distribution(values: np.ndarray) -> bool:
 
 
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
-    """Return the value as an array of the field's type and shape, C-contiguous and writeable.
+    """Return the value as an array [`field.shape`] of the field's type, C-contiguous and writeable.
 
     Other real numbers are converted into a copy. Text, complex numbers, dates and masked arrays are refused.
 

@@ -18,7 +18,7 @@ _META = {"arms": list, "name": str, "pool": str, "metadata": dict, "content_hash
 
 
 def base_array(array: ArrayLike) -> np.ndarray:
-    """Return an array of the same memory as a plain ndarray, because compiled code knows no memory maps."""
+    """Return an array [same shape] as a plain ndarray, because compiled code knows no memory maps."""
     return np.asarray(array).view(np.ndarray)
 
 

@@ -65,7 +65,7 @@ def test_propensities_count_the_coin():
     before["c_purse"][:] = 0.9  # whatever the best probe costs, it can be paid
     counts, draws = np.zeros(K), 2000
     for n in range(draws):
-        policy.algorithm.set_state({name: value.copy() for name, value in before.items()}, values)
+        policy.algorithm.restore({name: value.copy() for name, value in before.items()}, values)
         policy.algorithm.round = 50 + n  # other draws
         choice = policy.algorithm.choose(stream.request(55, 55))
         counts[choice.arm] += 1
