@@ -5,17 +5,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
+from log_inputs import log_inputs
 
 from cabs_core.data.outcomes import Outcomes
-from cabs_core.data.outcomes.splits import make_folds
 from cabs_core.data.pool_files.goals import Goal
-from cabs_core.data.pool_files.sections import Split
 from cabs_core.evaluation.answer import Word
 from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.ask_again import ASK_AGAIN, prompts_to_ask, write_prompts
-from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
+from cabs_core.report.pool_answer import PoolAnswer, answer_of_pool
 from cabs_core.report.pool_goal import goal_of_pool
 
 N = 600
@@ -44,39 +42,9 @@ def log(known: bool = True) -> Outcomes:
     )
 
 
-def inputs(table: Outcomes, today: str | None = None) -> Inputs:
-    pool = SimpleNamespace(
-        name="calls",
-        logged=True,
-        today=today,
-        tolerance=0.03,
-        monthly_requests=100_000,
-        source=SimpleNamespace(kind="logs", adaptive=False),
-        split=Split(),
-    )
-    splits = make_folds(table, Split(), 5)
-    rows = []
-    for fold, split in enumerate(splits):
-        for i in np.flatnonzero(split != "train"):
-            model = "big" if table.tasks[i] == "sql" else "mid"
-            row = {"fold": fold, "part": split[i], "policy": "ridge", "rho": 10.0, "plays": 1.0}
-            rows.append(row | {"query_id": str(table.query_ids[i]), "model": model})
-    plays = pd.DataFrame(rows)
-    tested = plays["part"] == "test"
-    return Inputs(
-        pool=pool,  # type: ignore[arg-type]
-        table=table,
-        splits=splits,
-        vectors=np.random.default_rng(1).normal(size=(N, 6)),
-        held_out_plays=plays[tested],
-        validation_plays=plays[~tested],
-        deployable=("ridge",),
-    )
-
-
 @pytest.fixture(scope="module")
 def found() -> PoolAnswer:
-    return answer_of_pool(inputs(log()))
+    return answer_of_pool(log_inputs(log()))
 
 
 def test_every_rung_of_a_log_is_judged_on_all_of_its_prompts(found: PoolAnswer) -> None:
@@ -100,7 +68,7 @@ def test_rules_and_router_that_ask_the_right_model_in_each_task_are_better_than_
 
 
 def test_a_model_may_be_named_as_todays(found: PoolAnswer) -> None:
-    beside_big = answer_of_pool(inputs(log(), today="big"))
+    beside_big = answer_of_pool(log_inputs(log(), today="big"))
     assert beside_big.answer.today == "big"
     keep = beside_big.answer.rung("keep")
     assert keep is not None and keep.quality == pytest.approx(0.85, abs=0.06)
@@ -115,7 +83,7 @@ def test_the_newest_fifth_of_a_log_is_compared_with_the_rest(found: PoolAnswer) 
 
 
 def test_a_goal_of_a_log_is_answered_by_the_same_estimates(found: PoolAnswer) -> None:
-    goal = goal_of_pool(Goal(quality=0.75), inputs(log()), found)
+    goal = goal_of_pool(Goal(quality=0.75), log_inputs(log()), found)
     assert goal.confirmed and goal.rung in ("rules", "router")
     assert goal.quality == pytest.approx(found.answer.rung("rules").quality)  # type: ignore[union-attr]
 
@@ -127,7 +95,7 @@ def test_nothing_is_asked_again_if_an_option_is_recommended(found: PoolAnswer) -
 def test_a_log_without_propensities_cannot_tell_and_lists_prompts_of_every_task_to_ask_again(
     tmp_path,
 ) -> None:
-    unknown = answer_of_pool(inputs(log(known=False)))
+    unknown = answer_of_pool(log_inputs(log(known=False)))
     words = {rung.rung: rung.word for rung in unknown.answer.rungs}
     assert words == {name: Word.KEEP if name == "keep" else Word.UNKNOWN for name in words}
     assert set(words) == set(SEEN)
@@ -145,7 +113,7 @@ def test_a_log_without_propensities_cannot_tell_and_lists_prompts_of_every_task_
 
 
 def test_as_many_prompts_are_asked_again_as_settle_the_question() -> None:
-    unknown = answer_of_pool(inputs(log(known=False)))
+    unknown = answer_of_pool(log_inputs(log(known=False)))
     tolerant = unknown.options.__class__(tolerance=0.2, requests_per_month=1.0)
     chosen = prompts_to_ask(SimpleNamespace(**{**vars(unknown), "options": tolerant}))  # type: ignore[arg-type]
     assert chosen is not None

@@ -1,8 +1,11 @@
 """The pages in a real browser: no errors, nothing runs out of the page, light and dark, desktop and phone."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from fake_replays import fake_pool, fake_problem
+from log_inputs import log_inputs
 
 pytestmark = pytest.mark.e2e
 SIZES = {"desktop": (1280, 900), "phone": (390, 844)}
@@ -35,6 +38,7 @@ def log(pages, tmp_path_factory):
     """The page of a pool whose source is a log, without scores of a part of its calls."""
     from cabs_core.data.outcomes import Outcomes
     from cabs_core.report import build_logged_report
+    from cabs_core.report.pool_answer import answer_of_pool
 
     artifacts, problem = pages[0], fake_problem(n=90)
     n, k = problem.scores.shape
@@ -51,7 +55,10 @@ def log(pages, tmp_path_factory):
     folder = tmp_path_factory.mktemp("log")
     table.save(folder / "outcomes")
     about = {"title": "A log", "description": "", "policy": "hier_mix", "rho": 500.0}
-    return build_logged_report("one", artifacts, folder, outcomes=folder / "outcomes", **about).path
+    answered = partial(answer_of_pool, log_inputs(table))
+    return build_logged_report(
+        "one", artifacts, folder, outcomes=folder / "outcomes", answered=answered, **about
+    ).path
 
 
 @pytest.fixture
