@@ -332,7 +332,7 @@ def test_figures_stand_apart_a_stream_is_cut_after_the_grace_and_what_was_learnt
         assert time.monotonic() - begin > 1.5
         answer.close()
     row = log(place).decision(id=answer.headers["x-cabs-decision"])
-    assert row.status == "broken" and row.cost > 0
+    assert row.status == "broken" and row.cost > 0, row
     checkpoint = json.loads(next((place / "log.learned").glob("*/learned.json")).read_text())
     assert checkpoint["learnt"] == 1
 
