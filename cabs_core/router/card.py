@@ -89,26 +89,34 @@ def _judged(manifest: Mapping[str, Any]) -> list[str]:
             f"export, `{HELD_OUT}` beside this card."
         )
     else:
-        interval = ""
-        if judged["low"] is not None and judged["high"] is not None:
-            interval = f" (95 % interval {100 * judged['low']:+.1f} to {100 * judged['high']:+.1f})"
-        lines += [
-            judged["said"],
-            "",
-            f"Mean score {judged['quality']:.3f}, {100 * judged['difference']:+.1f} points beside "
-            f"{judged['today']}{interval}, {judged['usd_per_1000']:.2f} USD per 1,000 requests.",
-            "",
-        ]
-        if judged["folds"] > 1:
-            lines.append(
-                f"These figures come from {judged['folds']} routers, one a fold, none of which had seen the "
-                "prompts that it was judged on."
-            )
-        else:
-            lines.append("These figures are of the test split, which played no part in making this router.")
+        lines += [judged["said"], "", *_figures(judged)]
     if source.get("all_rows"):
         lines.append("This router itself was fitted on all rows, so no row is left to judge it on.")
     return lines
+
+
+def _figures(judged: Mapping[str, Any]) -> list[str]:
+    """Return quality, difference to today's model and price, and which routers they were measured on."""
+    if judged["quality"] is None or judged["difference"] is None:
+        return ["The data at hand cannot tell its mean score."]
+    interval = ""
+    if judged["low"] is not None and judged["high"] is not None:
+        interval = f" (95 % interval {100 * judged['low']:+.1f} to {100 * judged['high']:+.1f})"
+    price = ""
+    if judged["usd_per_1000"] is not None:
+        price = f", {judged['usd_per_1000']:.2f} USD per 1,000 requests"
+    measured = "These figures are of the test split, which played no part in making this router."
+    if judged["folds"] > 1:
+        measured = (
+            f"These figures come from {judged['folds']} routers, one a fold, none of which had seen the "
+            "prompts that it was judged on."
+        )
+    return [
+        f"Mean score {judged['quality']:.3f}, {100 * judged['difference']:+.1f} points beside "
+        f"{judged['today']}{interval}{price}.",
+        "",
+        measured,
+    ]
 
 
 def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:

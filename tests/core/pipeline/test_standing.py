@@ -85,6 +85,10 @@ def test_the_card_of_an_export_has_the_goal_its_figures_and_what_they_are_of():
     manifest["provenance"] |= {"judged": one_split.to_dict(), "all_rows": False}
     card = model_card(manifest)
     assert "test split" in card and "all rows" not in card and "nan" not in card
+    unknown = replace(judged, quality=math.nan, difference=math.nan, usd_per_1000=math.nan)
+    manifest["provenance"]["judged"] = unknown.to_dict()
+    card = model_card(manifest)
+    assert "cannot tell" in card and "had seen" not in card and "nan" not in card
 
 
 def card_manifest(policy):
