@@ -121,6 +121,9 @@ class AnswerPage:
                 "No option is sure to be as good as what it is compared with. The table says how far each is."
             )
         if rung.rung == "keep":
+            others = [r for r in self.found.answer.rungs if r.rung != "keep"]
+            if others and not any(np.isfinite(r.difference) for r in others):
+                return "No other option can be judged by the data at hand; below stands why."
             return "No other option is sure to be as good and cheaper, or better; the table has the figures."
         return f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
 

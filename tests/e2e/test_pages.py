@@ -120,12 +120,14 @@ def test_a_new_model_came_out(tmp_path: Path) -> None:
 
 
 def test_you_have_traces(tmp_path: Path) -> None:
-    """Two thirds of the calls have no thumb and none a propensity: a router that looks better, and no
-    interval."""
+    """Two thirds of the calls have no thumb and none a propensity, so nothing can be told and prompts to have
+    answered again are listed."""
     output = follow("traces.md", tmp_path)
     assert "chat.completion" in output and "propensities: none" in output
     verdict = artifact(tmp_path, "reports/shop/verdict.json")
-    assert verdict["difference"] > 0 and "difference_low" not in verdict
-    assert "cannot be told" in verdict["verdict"] and "without an interval" in verdict["why"]
+    words = {rung["rung"]: rung["word"] for rung in verdict["answer"]["rungs"]}
+    assert words == {"keep": "keep", "switch": "cannot tell", "rules": "cannot tell", "router": "cannot tell"}
+    assert verdict["answer"]["recommended"] == "keep" and "can be judged" in verdict["why"]
+    assert (tmp_path / ".cabs/artifacts/reports/shop/ask_again.jsonl").stat().st_size > 0
     card = (tmp_path / "router" / "README.md").read_text()
     assert "predicted" in card and "standard error" not in card
