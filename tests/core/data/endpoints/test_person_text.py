@@ -51,10 +51,19 @@ def test_words_of_a_person_about_blocks_stay(message):
     assert without_blocks(message) == message
 
 
+def seconds_of(count: int) -> float:
+    """Return the least seconds of processor that three readings of `count` pairs of tags take."""
+    text = "<system-reminder>\n" * count + "</system-reminder>\n```\n" * count
+    taken = []
+    for _ in range(3):
+        begin = time.thread_time()
+        without_blocks(text)
+        taken.append(time.thread_time() - begin)
+    return min(taken)
+
+
 def test_many_tags_take_time_in_proportion_to_the_text():
-    begin = time.thread_time()
-    without_blocks("<system-reminder>\n" * 50_000 + "</system-reminder>\n```\n" * 50_000)
-    assert time.thread_time() - begin < 2.0
+    assert seconds_of(20_000) < 8 * seconds_of(5_000)  # 4 in proportion, 16 where it grows with the square
 
 
 @pytest.mark.parametrize("route_by", ["last_user", "first_user", "conversation"])
