@@ -23,6 +23,8 @@ from cabs_server.tracing import Tracer
 #: seconds that an idle connection to an upstream is kept: less than servers do (uvicorn, so vLLM: 5 s), or a
 #: request may be sent into one that is just being closed
 IDLE = 4.0
+#: seconds that requests have to end once the server has cancelled them
+ENDING = 5.0
 logger = logging.getLogger("cabs.serve")
 
 
@@ -129,7 +131,12 @@ class Connections:
         self.worker.submit(key, safely)
 
     async def close(self) -> None:
-        """Close the connections, and finish the blocking work that waits."""
+        """Close the connections, and finish the blocking work that waits.
+
+        Requests that the server has cancelled end first. If the connection of a stream were closed before the
+        stream is cancelled, its row would say that the upstream broke off.
+        """
+        await self.slots.wait_for_end(ENDING)
         await self.client.close()
         self.worker.close()
         self.reader.close()

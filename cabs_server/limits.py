@@ -76,6 +76,8 @@ class RequestSlots:
         self.under_way: Counter[str] = Counter()
         self.bodies = KeyedBytes(BYTES_BY_KEY)
         self.answers = KeyedBytes(BYTES_BY_KEY)
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:
@@ -92,12 +94,21 @@ class RequestSlots:
             text = f"the key has {limits.requests_by_key} requests under way at this worker"
             raise Refused(429, text, "rate_limit_error", 1)
         self.under_way[key] += 1
+        self._all_ended.clear()
         try:
             yield
         finally:
             self.under_way[key] -= 1
             if not self.under_way[key]:
                 del self.under_way[key]
+            if not self.under_way:
+                self._all_ended.set()
+
+    async def wait_for_end(self, seconds: float) -> None:
+        """Wait until no request is under way, at most so many seconds."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._all_ended.wait()
 
 
 class KeyedBytes:

@@ -20,10 +20,12 @@ from hypothesis import strategies as st
 from server_support import ASK, JSON, client, log
 
 from cabs_core.data.endpoints.person_text import LONGEST
+from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_server import bodies, limits, streams, unpacking
 from cabs_server.call import Answer
 from cabs_server.callers import LOCAL, Refused
 from cabs_server.completions import response_of
+from cabs_server.connections import Connections
 from cabs_server.limits import FairWorker, KeyedBytes, Limits, RequestSlots
 from cabs_server.streams import Events, written_in
 
@@ -169,6 +171,30 @@ def test_a_key_and_the_process_have_so_many_requests_at_once():
         with slots.request(LOCAL), slots.request(LOCAL), slots.request(LOCAL):  # without keys: of the process
             pass
         assert not slots.under_way
+
+    asyncio.run(work())
+
+
+def test_connections_to_upstreams_stay_open_until_cancelled_requests_have_ended():
+    """Otherwise the row of a stream says that its upstream broke off, though the server was stopped."""
+
+    async def work():
+        connections = Connections(Upstreams(models={}))
+        seen = []
+
+        async def stream():
+            with connections.slots.request("a"):
+                try:
+                    await asyncio.sleep(30)
+                finally:
+                    await asyncio.sleep(0.05)
+                    seen.append(connections.client.closed)
+
+        streaming = asyncio.create_task(stream())
+        await asyncio.sleep(0)
+        streaming.cancel()
+        await connections.close()
+        assert seen == [False] and connections.client.closed
 
     asyncio.run(work())
 
