@@ -116,7 +116,7 @@ def _outgoing(call: Call) -> Outgoing:
     request = call.request
     upstream = call.upstream
     came = top_fields(request.content)
-    fields = upstream.body(came, call.model, request.chat.limit_field)
+    fields = upstream.body(came, call.model, request.chat.output.field)
     if fields["model"] == value_of(came.get("model")):
         fields["model"] = came["model"]
     if "metadata" in fields and (TEXT_FIELD.encode() in request.content or b"\\u" in request.content):

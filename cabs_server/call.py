@@ -272,4 +272,4 @@ class Call:
     def _estimate(self, written: int) -> Tokens:
         chat = self.request.chat
         limit = self.upstream.sent_limit(chat)
-        return estimated(chat.tokens, written, None if limit is None else chat.answers * limit)
+        return estimated(chat.tokens, written, None if limit is None else chat.output.answers * limit)

@@ -95,9 +95,10 @@ class Forwarder(Connections):
         cap = self.cap
         if cap is None:
             return states
-        if request.chat.unsound_limit is not None:
+        unsound = request.chat.output.unsound
+        if unsound is not None:
             text = "expected a number from 0 on, for the day's budget is reserved by it"
-            raise Refused(400, f"{request.chat.unsound_limit}: {text}")
+            raise Refused(400, f"{unsound}: {text}")
         begin = time.monotonic()
         while True:
             states = self._within_cap(states)

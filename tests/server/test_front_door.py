@@ -337,7 +337,15 @@ def test_one_limit_of_output_is_sent_and_the_cap_reserves_by_it(place, write_ups
 
 @pytest.mark.parametrize(
     "limits",
-    [{"max_tokens": "100000"}, {"max_tokens": -1}, {"n": "100"}, {"n_predict": [1]}, {"max_tokens": True}],
+    [
+        {"max_tokens": "100000"},
+        {"max_tokens": -1},
+        {"n": "100"},
+        {"n_predict": [1]},
+        {"max_tokens": True},
+        {"options": {"num_predict": -1}},
+        {"thinking": {"budget_tokens": "100000"}},
+    ],
 )
 def test_with_a_cap_a_limit_that_is_no_number_is_refused(place, write_upstreams, limits):
     """Some providers read such a limit, and the budget could not be reserved by it."""
@@ -364,6 +372,18 @@ def test_one_limit_of_output_is_sent_whatever_providers_call_it(place, write_ups
     assert came[1][0][name] == 7
 
 
+def _written(body: dict[str, Any], limits: dict[str, Any]) -> int:
+    """Return the tokens of a provider that goes to the largest limit that a request names."""
+
+    def largest(value: Any) -> int:
+        if isinstance(value, dict):
+            return max(map(largest, value.values()), default=0)
+        return value if isinstance(value, int) else 0
+
+    answers = body.get("num_return_sequences", 1)
+    return answers * max(largest(body.get(name)) for name in limits)
+
+
 @pytest.mark.parametrize(
     "limits",
     [
@@ -373,6 +393,14 @@ def test_one_limit_of_output_is_sent_whatever_providers_call_it(place, write_ups
         {"max_output_tokens": 1, "max_tokens": 100_000},
         {"max_tokens": 1, "n_predict": 100_000},
         {"max_tokens": 1, "MAX_TOKENS": 100_000},
+        {"max_tokens": 1, "max-tokens": 100_000},
+        {"max_tokens": 1, "options": {"num_predict": 100_000}},
+        {"max_tokens": 1, "generation_config": {"max_output_tokens": 100_000}},
+        {"max_tokens": 1, "extra_body": {"google": {"thinking_config": {"thinking_budget": 100_000}}}},
+        {"max_tokens": 1, "thinking": {"type": "enabled", "budget_tokens": 100_000}},
+        {"max_tokens": 1, "reasoning": {"max_tokens": 100_000}},
+        {"max_tokens": 1, "min_tokens": 100_000},
+        {"max_tokens": 1_000, "num_return_sequences": 100},
     ],
 )
 def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write_upstreams, limits):
@@ -381,8 +409,7 @@ def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write
 
     def write_all(body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
         status, data = good(body)
-        written = max(body.get(name) or 0 for name in limits)
-        return status, {**data, "usage": {"prompt_tokens": 10, "completion_tokens": written}}
+        return status, {**data, "usage": {"prompt_tokens": 10, "completion_tokens": _written(body, limits)}}
 
     with provider(write_all) as (url, came):
         write_upstreams({m: {"url": url, "price": {"input": 0.0, "output": price}} for m in MODELS})
@@ -391,7 +418,7 @@ def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write
                 pool.map(lambda _: c.post("/v1/chat/completions", json={**ASK, **limits}), range(100))
             )
             settle(c)
-        bills = [max(body.get(name) or 0 for name in limits) * price / 1e6 for body, _, _ in came]
+        bills = [_written(body, limits) * price / 1e6 for body, _, _ in came]
         assert {answer.status_code for answer in answers} <= {200, 429}
         assert 1 <= len(bills) == sum(answer.status_code == 200 for answer in answers)
         assert sum(bills) <= 1.0 + max(bills)

@@ -32,10 +32,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from cabs_core.data.endpoints.output_limits import NO_LIMITS, OutputLimits
 from cabs_core.data.endpoints.person_text import TextRules, given_text, has_words
 from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
 from cabs_core.data.endpoints.usage import count
-from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 
 HEADERS = ("x-cabs-session", "x-session-id")
 Medium = Literal["image", "audio", "file", "video"]
@@ -72,17 +72,6 @@ FIELDS = (
     "prompt_cache_key",
 )
 _INSTRUCTIONS = ("system", "instructions")
-#: fields that bound the tokens of an answer, by OpenAI, Anthropic, llama.cpp, TGI, Ollama, Bedrock. If a
-#: request has several, the first sound one is sent
-OUTPUT_FIELDS = (
-    *OUTPUT_LIMITS,
-    "max_output_tokens",
-    "n_predict",
-    "max_new_tokens",
-    "max_tokens_to_sample",
-    "num_predict",
-    "max_gen_len",
-)
 #: fields that say how an answer is written, or hold `format`, which does: of chat, responses and messages
 _FORMS = ("response_format", "text", "output_format", "output_config")
 #: names of roles -> user, assistant, tool or system
@@ -146,11 +135,7 @@ class ChatRequest:
         abilities: what a model must take: some of image, audio, file, video, tools, json_schema.
         held: names of the fields that hold state of a provider, in order of the body.
         tokens: of the whole request; earlier: of what stood in the request before.
-        most_output: most tokens that the model may write in an answer. None if the request does not say.
-        limit_field: the field that says so (`output_fields_of`).
-        unsound_limit: a field that is sent, would bound what a call costs, and holds no sound number; else
-            None.
-        answers: how many it is to write.
+        output: how much the model may write. Its `answers` counts those to all prompts.
         searches: most web searches that a provider is taken to make for an answer. It is 1 if the request
             names none, since some models search for every request.
     """
@@ -166,10 +151,7 @@ class ChatRequest:
     held: tuple[str, ...] = ()
     tokens: float = 1.0
     earlier: float = 0.0
-    most_output: float | None = None
-    limit_field: str | None = None
-    unsound_limit: str | None = None
-    answers: float = 1.0
+    output: OutputLimits = NO_LIMITS
     searches: float = 1.0
 
     @classmethod
@@ -221,11 +203,8 @@ class ChatRequest:
             derived = session_key(_digest(opening), caller)
         previous = body.get("previous_response_id")
         given = given_text(headers, body)
-        limits = [name for name in output_fields_of(body) if body[name] is not None]
-        limit_field = next((name for name in limits if count(body[name]) is not None), None)
-        counts = [name for name in ("n", "best_of") if body.get(name) is not None]
-        doubtful = [*counts, *limits] if limit_field is None else counts
-        unsound_limit = next((name for name in doubtful if count(body[name]) is None), None)
+        output = OutputLimits.read(body)
+        output = output._replace(answers=output.answers * _prompts(body, dialect))
         return cls(
             text=rules.choose_text(user_texts, route_by) if given is None else given,
             dialect=dialect,
@@ -238,29 +217,9 @@ class ChatRequest:
             held=tuple(dict.fromkeys(parts.held)),
             tokens=max(parts.tokens, 1.0),
             earlier=earlier if "user" in roles else 0.0,
-            most_output=None if limit_field is None else count(body[limit_field]),
-            limit_field=limit_field,
-            unsound_limit=unsound_limit,
-            answers=_answers(body, dialect),
+            output=output,
             searches=_most_searches(body),
         )
-
-
-def output_fields_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a body that bound the tokens of an answer, in the order of `OUTPUT_FIELDS`.
-
-    Names count as equal if they differ in upper case or underscores alone: some providers read `Max_Tokens`
-    or `maxTokens` as `max_tokens`.
-    """
-    found = [name for name in body if _folded(name) in _OUTPUT_ORDER]
-    return sorted(found, key=lambda name: (_OUTPUT_ORDER[_folded(name)], name not in OUTPUT_FIELDS))
-
-
-def _folded(name: str) -> str:
-    return name.replace("_", "").casefold()
-
-
-_OUTPUT_ORDER = {_folded(name): order for order, name in enumerate(OUTPUT_FIELDS)}
 
 
 class _Parts:
@@ -344,16 +303,13 @@ class _Parts:
                 self.tokens += text_tokens(json.dumps(form, default=str))
 
 
-def _answers(body: Mapping[str, Any], dialect: str) -> float:
-    """How many answers a request asks for: to each of its prompts the larger of `n` and `best_of`."""
-    if dialect not in ("chat", "completions"):
-        return 1.0
-    each, prompts = max(count(body.get("n")) or 1.0, 1.0), body.get("prompt")
-    if dialect == "completions":
-        each = max(each, count(body.get("best_of")) or 1.0)
-        if isinstance(prompts, list) and not any(isinstance(item, int) for item in prompts):
-            return each * max(len(prompts), 1)
-    return each
+def _prompts(body: Mapping[str, Any], dialect: str) -> int:
+    """Return the number of prompts that a request brings: the older dialect takes a list of them."""
+    prompts = body.get("prompt")
+    if dialect != "completions" or not isinstance(prompts, list):
+        return 1
+    is_tokens = any(isinstance(item, int) for item in prompts)
+    return 1 if is_tokens else max(len(prompts), 1)
 
 
 def _most_searches(body: Mapping[str, Any]) -> float:

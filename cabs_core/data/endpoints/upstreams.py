@@ -12,6 +12,7 @@ The names are the router's models; `model` is what the upstream calls it (defaul
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,15 +22,9 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
-from cabs_core.data.endpoints.request import (
-    MEDIUMS,
-    MESSAGES,
-    OUTPUT_FIELDS,
-    ChatRequest,
-    Medium,
-    output_fields_of,
-)
-from cabs_core.data.endpoints.usage import Bill, Tokens, count, tokens_of
+from cabs_core.data.endpoints.output_limits import OUTPUT_FIELDS, OutputLimits, output_fields_of
+from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
+from cabs_core.data.endpoints.usage import Bill, Tokens, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.pool_files.strict import Strict
@@ -154,25 +149,40 @@ class Upstream(Strict):
         """Return the most that a call is taken to cost, USD. Return 0 if it is free or has no price.
 
         The call is taken to have twice the tokens that are estimated. Each answer has as many tokens as the
-        request allows, else `MOST_OUTPUT`, at the dearest tier of the price, and as many web searches as
-        `ChatRequest.searches` says if the price has searches.
+        request allows, thoughts included, else `MOST_OUTPUT`, at the dearest tier of the price, and as many
+        web searches as `ChatRequest.searches` says if the price has searches.
         """
         if self.free or self.price is None:
             return 0.0
+        answers = max(request.output.answers, self._set_limits.answers)
         limit = self.sent_limit(request)
-        output = request.answers * (MOST_OUTPUT if limit is None else limit)
+        if limit is None:
+            limit = self._most_output(request, MOST_OUTPUT)
+        output = answers * limit
         into, out = self.price.dearest(2.0 * request.tokens)
         tokens = (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
-        searches = request.answers * request.searches * (self.price.per_search or 0.0)
+        searches = answers * request.searches * (self.price.per_search or 0.0)
         return tokens + searches
 
     def sent_limit(self, request: ChatRequest) -> float | None:
-        """Return the most tokens of an answer that this model is told, or None if it is told none."""
-        for name in OUTPUT_FIELDS:
-            limit = count(self.params.get(name))
-            if limit is not None:
-                return limit
-        return None if request.limit_field in self.drop else request.most_output
+        """Return the most tokens of an answer that this model is told, thoughts included.
+
+        Return None if it is told no limit of the answer itself.
+        """
+        own = self._set_limits
+        limit = own.tokens
+        if limit is None and request.output.field not in self.drop:
+            limit = request.output.tokens
+        return None if limit is None else self._most_output(request, limit)
+
+    def _most_output(self, request: ChatRequest, limit: float) -> float:
+        """Return the most tokens of an answer whose own limit is `limit`, by request and `params`."""
+        return max(request.output.most(limit), self._set_limits.most(limit))
+
+    @cached_property
+    def _set_limits(self) -> OutputLimits:
+        """Limits that `params` set in every request."""
+        return OutputLimits.read(self.params)
 
     def body(self, body: Mapping[str, Any], name: str, limit_field: str | None = None) -> dict[str, Any]:
         """Return a request as this model takes it: fields are renamed and dropped, and `params` are set.
@@ -202,7 +212,7 @@ class Upstream(Strict):
 
     def lacks(self, request: ChatRequest) -> str | None:
         """Why it cannot take a request, in words; None: it can."""
-        abilities, tokens = request.abilities, request.tokens + (request.most_output or 0.0)
+        abilities, tokens = request.abilities, request.tokens + (request.output.tokens or 0.0)
         if request.dialect not in self.speaks:
             return f"does not speak {request.dialect}"
         for kind in MEDIUMS:

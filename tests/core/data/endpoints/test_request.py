@@ -102,18 +102,19 @@ def test_a_document_in_plain_words_is_counted_by_them(source):
     [
         ({"messages": [], "n": 5}, "chat", 5),
         ({"messages": [], "n": 0}, "chat", 1),
-        ({"messages": [], "n": None, "best_of": 9}, "chat", 1),
+        ({"messages": [], "n": None, "best_of": 9}, "chat", 9),
+        ({"messages": [], "generation_config": {"candidateCount": 3}}, "chat", 3),
         ({"prompt": "x", "n": 2, "best_of": 4}, "completions", 4),
         ({"prompt": ["x", "y"], "n": 2}, "completions", 4),
         ({"prompt": [[1, 2], [3]]}, "completions", 2),
         ({"prompt": [1, 2, 3]}, "completions", 1),
-        ({"input": "x", "n": 5}, "responses", 1),
+        ({"input": "x", "n": 5}, "responses", 5),
     ],
 )
 def test_a_call_costs_at_most_what_all_its_answers_may(fields, dialect, answers):
     request = ChatRequest.read({"max_tokens": 1_000, **fields}, dialect=dialect)
     dear = Upstream(url="https://example.org/v1", price={"input": 0.0, "output": 10.0})
-    assert request.most_output == 1_000
+    assert request.output.tokens == 1_000
     assert dear.most_usd(request) == pytest.approx(answers * 0.01)
 
 
