@@ -21,20 +21,20 @@ import aiohttp
 import msgspec
 from aiohttp.abc import AbstractStreamWriter
 
-from cabs_core.data.endpoints.dialects import EMBEDDINGS, PATHS, answer_of, error_event
+from cabs_core.data.endpoints.dialects import EMBEDDINGS, PATHS, check_answer, error_event
 from cabs_core.data.endpoints.person_text import TEXT_FIELD, without_given_text
 from cabs_core.data.endpoints.replies import (
     REFUSALS,
     Judgement,
     Meaning,
-    field_of,
     judge,
-    lost_state,
-    meaning,
-    parsed,
+    meaning_of,
+    names_lost_state,
+    parse_body,
+    refused_field,
     retry_after,
 )
-from cabs_core.data.endpoints.usage import usage_of_reply
+from cabs_core.data.endpoints.usage import read_usage
 from cabs_core.router.doctor import ACCOUNT
 from cabs_server import echo, limits
 from cabs_server.bodies import check_values, encoded, top_fields, value_of
@@ -235,14 +235,14 @@ def _refused(call: Call, response: aiohttp.ClientResponse, content: bytes, reply
     means, is_certain = reply.judgement
     wait = retry_after(response.headers, reply.data)
     reason = f"HTTP {status}"
-    if means is Meaning.CALLER and call.request.chat.held and lost_state(reply.data):
+    if means is Meaning.CALLER and call.request.chat.held and names_lost_state(reply.data):
         means = Meaning.MODEL_REFUSES_FIELD  # another provider may hold what this one does not know
     if means is Meaning.CALLER:
         call.finish("rejected", reason=reason)
         call.breaker.released()
         return call.answer(status, response, content)
     if means in REFUSALS:
-        field = field_of(reply.data) if means is Meaning.MODEL_REFUSES_FIELD else None
+        field = refused_field(reply.data) if means is Meaning.MODEL_REFUSES_FIELD else None
         reason = f"{REFUSALS[means]} ({reason}{f', {field}' if field else ''})"
     elif means is Meaning.ACCOUNT:
         reason = f"{reason}: {ACCOUNT}, has no such model, or no credit is left"
@@ -297,7 +297,7 @@ async def _begin_stream(
         what = "ended before it began"
     else:
         what = f"error in the stream: {events.error}"
-    means = meaning(200, response.headers, events.failure)
+    means = meaning_of(200, response.headers, events.failure)
     if means in (Meaning.ANSWERED, Meaning.CALLER):
         means = Meaning.RETRY
     # an error that came with the first pieces: they may be billed, though no client saw them
@@ -423,13 +423,13 @@ def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply
     try:
         data = msgspec.json.decode(content)
     except (ValueError, RecursionError):
-        data = parsed(content)
+        data = parse_body(content)
     judgement = judge(status, headers, data)
     if judgement.meaning is not Meaning.ANSWERED:
         return Reply(judgement, data)
-    fields, wrong = answer_of(data, dialect)
+    fields, wrong = check_answer(data, dialect)
     written = written_in(content) if wrong is None else 0
-    return Reply(judgement, None, usage_of_reply(fields), fields.get("id"), wrong, written)
+    return Reply(judgement, None, read_usage(fields), fields.get("id"), wrong, written)
 
 
 def _is_ours(error: Exception) -> bool:

@@ -19,7 +19,7 @@ import aiohttp
 from cabs_core.data.endpoints.dialects import error_body
 from cabs_core.data.endpoints.replies import Meaning
 from cabs_core.data.endpoints.request import ChatRequest
-from cabs_core.data.endpoints.usage import Bill, Tokens, estimated
+from cabs_core.data.endpoints.usage import Bill, Tokens, estimate_tokens
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.terms import SCORE, WANTED, WHY
 from cabs_server.connections import Connections, UpstreamState
@@ -254,7 +254,7 @@ class Call:
         try:
             bill = self.upstream.bill(usage, partial(self._estimate, written) if billed else None)
             facts |= {"cost": bill.cost, "tokens_in": bill.tokens_in, "tokens_out": bill.tokens_out}
-            facts["estimated"] = int(bill.estimated) or None
+            facts["estimated"] = int(bill.is_estimated) or None
             facts["unpriced"] = ", ".join(bill.unpriced) or None
             if shared.cap is not None and bill.cost is not None:
                 shared.cap.add(self.model, bill.cost)
@@ -272,4 +272,5 @@ class Call:
     def _estimate(self, written: int) -> Tokens:
         chat = self.request.chat
         limit = self.upstream.sent_limit(chat)
-        return estimated(chat.tokens, written, None if limit is None else chat.output.answers * limit)
+        most_output = None if limit is None else chat.output.answers * limit
+        return estimate_tokens(chat.tokens, written, most_output)

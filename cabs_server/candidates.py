@@ -62,7 +62,7 @@ class Candidates:
     def _rest(self) -> list[UpstreamState]:
         rest = [state for state in self._states if state.model not in self._asked]
         if self._uncertain:
-            places = {state.upstream.place for state in self._states if state.model in self._uncertain}
-            rest = [state for state in rest if state.upstream.place not in places] or rest
+            places = {state.upstream.account for state in self._states if state.model in self._uncertain}
+            rest = [state for state in rest if state.upstream.account not in places] or rest
         rest = [state for state in rest if not self._refusals.refuses(state.model, self._kind)] or rest
         return [state for state in rest if state.breaker.allows()] or rest

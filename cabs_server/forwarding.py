@@ -17,10 +17,10 @@ import aiohttp
 
 from cabs_core.base.errors import CabsError, HeldElsewhere, LogError, PolicyError, RouterError
 from cabs_core.data.endpoints.dialects import COUNT_TOKENS, error_body
-from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parsed
+from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parse_body
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstreams
-from cabs_core.data.endpoints.usage import count
+from cabs_core.data.endpoints.usage import as_count
 from cabs_core.router.router import Routed, Router
 from cabs_core.router.sessions import at_holder, route_conversation
 from cabs_server.attempt import attempt
@@ -150,7 +150,7 @@ class Forwarder(Connections):
         """
         if not chat.held:
             return chat, None
-        places = {name: upstream.place for name, upstream in self.upstreams.models.items()}
+        places = {name: upstream.account for name, upstream in self.upstreams.models.items()}
         try:
             async with asyncio.timeout(min(PATIENCE, max(seconds, 0.1))):
                 return await self.worker.run(caller, at_holder, router, chat, models, places, caller)
@@ -414,6 +414,6 @@ class Forwarder(Connections):
                 content = await read_whole(response, self.slots.answers, request.caller, request.resources)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
-        data = None if content is None or response.status != 200 else parsed(content)
-        is_count = isinstance(data, dict) and count(data.get("input_tokens")) is not None
+        data = None if content is None or response.status != 200 else parse_body(content)
+        is_count = isinstance(data, dict) and as_count(data.get("input_tokens")) is not None
         return content if is_count else None

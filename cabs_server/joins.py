@@ -46,7 +46,7 @@ class Joins:
 
     def look(self, router: Router, leads: bool) -> None:
         """Have waiting models join, beside this thread. leads: whether this worker is the one to do it."""
-        waiting = {n: m for n, m in self.models().items() if m.start is not None and n not in router.arms}
+        waiting = {n: m for n, m in self.models().items() if m.joins_by is not None and n not in router.arms}
         if not leads:
             self.problems = json.loads(router.log.noted(JOINS) or "[]") if waiting else []
             self._noted = self._tried = None
@@ -73,7 +73,7 @@ class Joins:
                 if name not in gone(router.folder):
                     self._take(router, name, model)
             except Exception as error:  # whatever it is, the old router serves on
-                problems.append(f"{self.file}: models.{name}.{model.start}: {error}")
+                problems.append(f"{self.file}: models.{name}.{model.joins_by}: {error}")
         self._again = time.monotonic() + AGAIN
         self._note(router, problems)
 

@@ -215,7 +215,7 @@ class Counters:
                 if status == "answered":  # a request is answered once, whatever its attempts cost
                     self.add("fixed_model_cost_usd_total", fallback_usd)
                 self.add("routed_cost_usd_total", bill.cost)
-        if bill.estimated:
+        if bill.is_estimated:
             self.add("estimated_total", model=model)
         if bill.tokens is not None:
             for kind in _KINDS:

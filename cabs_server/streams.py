@@ -4,8 +4,8 @@ import json
 import re
 from typing import Any
 
-from cabs_core.data.endpoints.dialects import broke_off
-from cabs_core.data.endpoints.usage import estimated, usage_of_reply, with_output
+from cabs_core.data.endpoints.dialects import failure_of_choice
+from cabs_core.data.endpoints.usage import estimate_tokens, read_usage, with_output_at_least
 from cabs_server import limits
 
 #: where a text begins that a model writes, in the events of every dialect
@@ -57,7 +57,7 @@ class Events:
         its first event counts a token or two, and only its last counts them all."""
         if self.usage is None or self.done or self.dialect != "messages":
             return self.usage
-        return with_output(self.usage, estimated(0.0, self.written).output)
+        return with_output_at_least(self.usage, estimate_tokens(0.0, self.written).output)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Return the whole events, with their empty lines, that go to the client.
@@ -127,7 +127,7 @@ class Events:
         choices = parsed.get("choices")
         choices = choices if isinstance(choices, list) else []
         for holder in (inner, parsed, parsed.get("x_groq"), *choices[:1]):  # Moonshot's stands in the choice
-            if isinstance(holder, dict) and isinstance(usage := usage_of_reply(holder), dict):
+            if isinstance(holder, dict) and isinstance(usage := read_usage(holder), dict):
                 # a later event that leaves counts open writes null, or 0
                 so_far = self.usage or {}
                 self.usage = so_far | {k: v for k, v in usage.items() if v or (v == 0 and not so_far.get(k))}
@@ -141,7 +141,7 @@ class Events:
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
         for choice in choices:
-            if reason := broke_off(choice):
+            if reason := failure_of_choice(choice):
                 if self.error is None:
                     self.error, self.failure = reason, {"error": {"message": reason}}
             elif isinstance(choice, dict) and choice.get("finish_reason"):

@@ -17,8 +17,8 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
     for name, upstream in upstreams.models.items():
         if name not in arms:
             never = "the router never chooses it; it answers where it is named"
-            joins = f"it joins the router by {upstream.start}, unless it was taken out before"
-            lines.append(f"models.{name}: {never if upstream.start is None else joins}")
+            joins = f"it joins the router by {upstream.joins_by}, unless it was taken out before"
+            lines.append(f"models.{name}: {never if upstream.joins_by is None else joins}")
         if upstream.price is None and not upstream.free:
             lines.append(
                 f"models.{name}: no price and not free, so its calls cost nothing in budgets and reports"

@@ -22,7 +22,7 @@ import numpy as np
 
 from cabs_core.base.errors import RouterError
 from cabs_core.base.units import PRICED_TOKENS
-from cabs_core.data.endpoints.usage import MOST_USD
+from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 
@@ -76,7 +76,7 @@ def is_amount(value: Any, most: float = sys.float_info.max) -> bool:
 def check_client_cost(cost: Any, *usual: float | None) -> None:
     """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or
     expected one, in USD."""
-    most = min(MOST_TIMES * max((value for value in usual if value is not None), default=0.0), MOST_USD)
+    most = min(MOST_TIMES * max((value for value in usual if value is not None), default=0.0), MOST_CALL_USD)
     if not is_amount(cost, most):
         raise RouterError(
             f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"

@@ -68,7 +68,7 @@ def build_cold(
     texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
-    costs = np.column_stack([[upstreams[m].usd(float(t), OUTPUT) for t in tokens] for m in models])
+    costs = np.column_stack([[upstreams[m].usd_of_tokens(float(t), OUTPUT) for t in tokens] for m in models])
     ids, tasks = text_array([f"p{i}" for i in range(n)]), text_array(["all"] * n)
     scores = np.tile(prior_scores(prices), (n, 1))
     table = Outcomes(query_ids=ids, prompts=texts, tasks=tasks, arms=models, scores=scores, costs=costs)

@@ -33,7 +33,7 @@ from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.state import MOST_MARGIN
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import margin
-from cabs_core.data.endpoints.upstreams import STARTS, Upstream
+from cabs_core.data.endpoints.upstreams import JOIN_FIELDS, Upstream
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import HEADER, read_manifest
 from cabs_core.router.encoder import TextEncoder
@@ -138,7 +138,7 @@ def add_model(
         DataError: prompts that cannot be embedded.
     """
     if (scored is None) == (like is None):
-        raise RouterError(f"say how good {name!r:.100} is by one of {' or '.join(STARTS)}")
+        raise RouterError(f"say how good {name!r:.100} is by one of {' or '.join(JOIN_FIELDS)}")
     with _opened(folder, log, encoder) as router:
         _check_new(router, name)
         if scored is not None and not anyway:

@@ -14,7 +14,7 @@ from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.units import SECONDS_PER_DAY
-from cabs_core.data.endpoints.usage import MOST_USD
+from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.data.events.log import EventLog, check_ends
 from cabs_core.data.events.retention import retract
 from cabs_core.data.events.rows import SERVED, Logged
@@ -138,7 +138,7 @@ class LoggedBundle:
             caller: only among the decisions that it asked for; None: among all.
         """
         score = _number(score, "score", 1.0)
-        cost = None if cost is None else _number(cost, "cost", MOST_USD)
+        cost = None if cost is None else _number(cost, "cost", MOST_CALL_USD)
         logged = self.named(caller=caller, **name)
         drawn = logged.kept or logged.id
         if cost is None:

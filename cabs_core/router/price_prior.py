@@ -23,7 +23,7 @@ def price_of(upstream: Upstream) -> float:
         raise RouterError(
             "it has no price: give price: {input: , output: } in USD per million tokens, or free: true"
         )
-    return upstream.usd(OUTPUT, OUTPUT)
+    return upstream.usd_of_tokens(OUTPUT, OUTPUT)
 
 
 def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:

@@ -109,15 +109,17 @@ def at_holder(
         raise HeldElsewhere(request.held[0], maker.arm, models)
     if {"previous_response_id", "conversation"} & set(request.held):
         carried = (maker.tokens_in or 0.0) + (maker.tokens_out or 0.0)
-        request = replace(request, tokens=request.tokens + carried, earlier=request.earlier + carried)
+        request = replace(
+            request, tokens=request.tokens + carried, earlier_tokens=request.earlier_tokens + carried
+        )
     return request, there
 
 
 def _maker(router: Router, request: ChatRequest, caller: str | None) -> Logged | None:
     """The call whose upstream holds the state that a request names; None: the log knows of none."""
-    if request.previous is not None:
-        return router.log.decision(response_id=request.previous, caller=caller)
-    if request.key is None or (request.derived and not request.continued):
+    if request.previous_response is not None:
+        return router.log.decision(response_id=request.previous_response, caller=caller)
+    if request.key is None or (request.derived and not request.is_continued):
         return None
     last = router.log.decision(session=request.key, caller=caller)
     if last is None or last.status in SERVED:
@@ -128,13 +130,13 @@ def _maker(router: Router, request: ChatRequest, caller: str | None) -> Logged |
 def _standing(router: Router, request: ChatRequest, caller: str | None) -> tuple[str | None, list[Logged]]:
     """(session of the request, the turns whose model may stay, the first that can be called)."""
     key, last = request.key, None
-    if request.previous is not None:
-        before = router.log.decision(response_id=request.previous, caller=caller)
+    if request.previous_response is not None:
+        before = router.log.decision(response_id=request.previous_response, caller=caller)
         if before is not None and request.derived:
             key, last = before.session, before
     if not may_keep(router.options.sticky, request.in_tools):
         return key, []
-    if key is not None and (last is not None or not request.derived or request.continued):
+    if key is not None and (last is not None or not request.derived or request.is_continued):
         last = router.log.decision(session=key, caller=caller) or last
     if last is None or last.arm not in router.arms or last.mode == "fallback":
         return key, []
@@ -169,7 +171,7 @@ def _worth(
         predicted, prediction.tokens, request.tokens, router.learner.charges.factors
     )
     costs = predicted if charge is None else charge.cost
-    cached = request.earlier * float(router.prices.savings[i])
+    cached = request.earlier_tokens * float(router.prices.savings[i])
     return worth_a_switch(scores, costs, i, rho, cached, mask), float(costs[i]) - cached
 
 

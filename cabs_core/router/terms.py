@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cabs_core.base.errors import RouterError
-from cabs_core.data.endpoints.usage import MOST_USD
+from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.logged import LoggedBundle
 from cabs_core.router.pacer import highest_rho
@@ -82,7 +82,7 @@ def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
 def _value(text: Any, manifest: Manifest) -> float:
     """USD that a right answer is worth."""
     low, high = min(manifest.rhos), max(manifest.rhos)
-    least, most = 1.0 / max(highest_rho(low, high), 1.0 / MOST_USD), 1.0 / max(low, 1.0 / MOST_USD)
+    least, most = 1.0 / max(highest_rho(low, high), 1.0 / MOST_CALL_USD), 1.0 / max(low, 1.0 / MOST_CALL_USD)
     try:
         value = float("nan") if isinstance(text, bool) or "_" in str(text) else float(text)
     except (TypeError, ValueError):

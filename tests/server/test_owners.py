@@ -81,7 +81,9 @@ def test_the_same_names_of_two_keys_are_two_decisions(keyed):
 def test_turns_are_looked_up_with_their_caller_in_python_too(router):
     first = route_conversation(router, ChatRequest("a question", key="k", derived=True), caller="alice")
     router.finish(first.id, response_id="r1")
-    later = ChatRequest("more", key="other", derived=True, previous="r1", continued=True, in_tools=True)
+    later = ChatRequest(
+        "more", key="other", derived=True, previous_response="r1", is_continued=True, in_tools=True
+    )
     assert route_conversation(router, later, caller="bob").kept is None
     assert route_conversation(router, later, caller="alice").kept == first.id
     assert route_conversation(router, later).kept == first.id  # whoever asks without a name may see all

@@ -1,4 +1,4 @@
-"""One call: its request, its highest possible cost, and the meaning of a reply."""
+"""One call: its request, its highest possible cost, and the meaning of its reply."""
 
 import hashlib
 import math
@@ -9,12 +9,12 @@ from typing import Any
 
 from cabs_core.base.errors import DataError, listed
 from cabs_core.data.collect.store import StoredAnswer, call_key
-from cabs_core.data.endpoints.dialects import request_of, text_of_answer
-from cabs_core.data.endpoints.replies import Meaning, error_of, meaning, parsed, retry_after
+from cabs_core.data.endpoints.dialects import build_request, read_answer_text
+from cabs_core.data.endpoints.replies import Meaning, meaning_of, parse_body, read_error, retry_after
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_core.data.endpoints.usage import Tokens, usage_of_reply
+from cabs_core.data.endpoints.usage import Tokens, read_usage
 from cabs_core.data.pool_files.collect import Collect, most_output
 
 #: tokens that a chat adds to its texts, at most, per message
@@ -69,7 +69,7 @@ class Question:
     def body(self) -> dict[str, Any]:
         """The request, in the dialect that the model speaks."""
         target = self.target
-        return target.upstream.body(request_of(self.messages, target.params, target.dialect), target.name)
+        return target.upstream.body(build_request(self.messages, target.params, target.dialect), target.name)
 
     @property
     def lacks(self) -> str | None:
@@ -85,7 +85,7 @@ class Question:
     def bound(self) -> float:
         """Most that it can cost, USD: a token is at least one byte, an answer ends at its limit of tokens."""
         most = sum(len(m["content"].encode("utf-8", "replace")) + _FRAME for m in self.messages)
-        return self.target.upstream.usd(most, self.target.max_tokens)
+        return self.target.upstream.usd_of_tokens(most, self.target.max_tokens)
 
 
 def targets(
@@ -150,9 +150,9 @@ def read_reply(
     call: Question, status: int, headers: Mapping[str, str], content: bytes, seconds: float
 ) -> Reply:
     """What a reply means for the call and for its model."""
-    data = parsed(content)
-    means = meaning(status, headers, data)
-    note = f"HTTP {status}{f': {text}' if (text := error_of(data)[1]) else ''}"[:300]
+    data = parse_body(content)
+    means = meaning_of(status, headers, data)
+    note = f"HTTP {status}{f': {text}' if (text := read_error(data)[1]) else ''}"[:300]
     if means is Meaning.ANSWERED:
         answer = _answer(call, data, seconds)
         if answer is None:
@@ -171,11 +171,11 @@ def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> Stor
 
 
 def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
-    answer = text_of_answer(data, call.target.dialect) if isinstance(data, Mapping) else None
+    answer = read_answer_text(data, call.target.dialect) if isinstance(data, Mapping) else None
     if answer is None:
         return None
     tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))
-    bill = call.target.upstream.bill(usage_of_reply(data), lambda: tokens)
+    bill = call.target.upstream.bill(read_usage(data), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
     return StoredAnswer(
         call.key,
@@ -185,7 +185,7 @@ def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
         hashlib.sha256(text.encode()).hexdigest()[:32],
         answer.finish,
         bill.tokens,
-        bill.estimated,
+        bill.is_estimated,
         bill.cost or 0.0,
         seconds,
     )

@@ -218,9 +218,9 @@ def _answers(
 def _line(target: AskedModel, role: str, calls: int, to_ask: Sequence[int], out: float) -> ModelPlan:
     characters, n = float(sum(to_ask)), len(to_ask)
     tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
-    least = target.upstream.usd(characters / _PROSE, n * min(_SHORT, out))
-    most = target.upstream.usd(characters / _DENSE, n * target.max_tokens)
-    usd = target.upstream.usd(tokens_in, tokens_out)
+    least = target.upstream.usd_of_tokens(characters / _PROSE, n * min(_SHORT, out))
+    most = target.upstream.usd_of_tokens(characters / _DENSE, n * target.max_tokens)
+    usd = target.upstream.usd_of_tokens(tokens_in, tokens_out)
     return ModelPlan(target.name, role, calls, calls - n, tokens_in, tokens_out, usd, least, most)
 
 
@@ -234,7 +234,9 @@ def mean_costs(pool_file: PoolFile) -> list[float]:
     if not collection.models:
         raise DataError("no models")
     mean = float(np.mean([len(t) for t in collection.prompts.texts])) + len(collection.collect.system or "")
-    return [t.upstream.usd(mean / BYTES_A_TOKEN, min(EXPECTED, t.max_tokens)) for t in collection.models]
+    return [
+        t.upstream.usd_of_tokens(mean / BYTES_A_TOKEN, min(EXPECTED, t.max_tokens)) for t in collection.models
+    ]
 
 
 def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) -> list[str]:

@@ -1,4 +1,6 @@
-"""What is said to models' endpoints, and what they say back: requests, replies, tokens, bills, addresses.
+"""Requests to models' endpoints and their replies: texts, tokens, prices, addresses and errors.
 
-Each is read here, for server, collection, LiteLLM plug-in and the readers of logs and tables.
+Every provider writes these things in its own way, and each of them is read in one module here. The server,
+the collection of answers, the LiteLLM plug-in and the readers of logs and tables use these modules, so that
+one request means the same to all of them.
 """

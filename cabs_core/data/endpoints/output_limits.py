@@ -1,8 +1,8 @@
-"""How much a request lets a model write, by whatever names its fields have.
+"""Limits of a request on the length and the number of answers, in the field names of all providers.
 
-A budget is reserved by it, so no field that a provider may read is passed over: limits also stand in objects
-such as Ollama's `options` and Gemini's `generation_config`, and some providers write thoughts beyond the
-limit of the answer.
+Money for a call is reserved by these limits, so no field that a provider may read is passed over. Limits also
+stand in objects such as Ollama's `options` and Gemini's `generation_config`, and some providers write
+thoughts beyond the limit of the answer.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
-from cabs_core.data.endpoints.usage import count
+from cabs_core.data.endpoints.usage import as_count
 from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 
-#: fields that bound the tokens of an answer, by OpenAI, Anthropic, llama.cpp, TGI, Ollama, Bedrock. If a
-#: request has several, the first sound one is sent
+#: Fields that limit the tokens of an answer, in the names of OpenAI, Anthropic, llama.cpp, TGI, Ollama and
+#: Bedrock. If a request has several, the first one with a sound number is sent.
 OUTPUT_FIELDS = (
     *OUTPUT_LIMITS,
     "max_output_tokens",
@@ -25,35 +25,37 @@ OUTPUT_FIELDS = (
     "num_predict",
     "max_gen_len",
 )
-#: fields by which a model may write more than the limit of the answer says: the fewest tokens
+#: Fields that set the fewest tokens of an answer, which may be more than its limit.
 _FEWEST_FIELDS = ("min_tokens", "min_new_tokens")
-#: fields that bound the tokens of thoughts, by Anthropic, Alibaba and Gemini, NVIDIA
+#: Fields that limit the tokens of thoughts, in the names of Anthropic, Alibaba, Gemini and NVIDIA.
 _THOUGHT_FIELDS = ("budget_tokens", "thinking_budget", "max_thinking_tokens", "reasoning_budget")
-#: fields that say how many answers are written to each prompt
+#: Fields that set the number of answers to each prompt.
 _ANSWER_FIELDS = ("n", "best_of", "num_return_sequences", "candidate_count", "num_generations")
-#: fields of a request that hold texts, schemas or notes, in which no provider looks for limits
+#: Fields of a request that hold texts, schemas or notes, in which no provider looks for limits.
 _OTHER_FIELDS = frozenset(
     (
         "messages input prompt contents system instructions tools functions tool_choice metadata text "
         "response_format output_format output_config stream_options logit_bias user"
     ).split()
 )
-#: how deep limits are looked for in objects within objects
+#: Number of nested objects in which limits are looked for.
 _DEPTH = 4
+#: Characters of a field's name that some providers ignore.
 _IGNORED = re.compile(r"[\s_-]+")
 
 
 class OutputLimits(NamedTuple):
-    """How much a request lets a model write.
+    """Limits of a request on what a model may write.
 
     Attributes:
-        field: the field beside the messages that bounds the tokens of an answer, and the only one that is
-            sent. None if the request has no sound one.
-        tokens: most tokens of an answer by that field. None if there is no such field.
-        nested: most tokens that a limit within another field allows; 0 if there is none.
-        thoughts: tokens of thoughts that the request allows; 0 if it does not say.
+        field: the field at the top of the body that limits the tokens of an answer. Of several such fields,
+            this one alone is sent. None if the request has none with a sound number.
+        tokens: the number in that field. None if there is no such field.
+        nested: largest limit of the tokens of an answer within another field; 0 if there is none.
+        thoughts: tokens of thoughts that the request allows; 0 if the request does not limit them.
         answers: number of answers to each prompt, at least 1.
-        unsound: a field that holds no sound number where one of the numbers above is expected, or None.
+        unsound: path of a field that holds no sound number where one of the numbers above is expected. None
+            if there is no such field.
     """
 
     field: str | None = None
@@ -67,16 +69,16 @@ class OutputLimits(NamedTuple):
     def read(cls, body: Mapping[str, Any]) -> OutputLimits:
         """Read the body of a request, or the fields that an operator sets in every request."""
         names = [name for name in output_fields_of(body) if body[name] is not None]
-        field = next((name for name in names if count(body[name]) is not None), None)
+        field = next((name for name in names if as_count(body[name]) is not None), None)
         unsound = names[0] if names and field is None else None
         nested = 0.0
         thoughts = 0.0
         answers = 1.0
         for name, place, value, depth in _named_values(body, "", 0):
             kind = _KINDS[name]
-            if value is None or (depth == 0 and kind == "limit"):  # of the limits at the top, one is sent
-                continue
-            number = count(value)
+            if value is None or (depth == 0 and kind == "limit"):
+                continue  # the limits at the top of the body were read above
+            number = as_count(value)
             if number is None:
                 is_open = kind == "thoughts" and isinstance(value, int | float) and value < 0
                 unsound = unsound if is_open else place  # Gemini's -1 leaves the thoughts to the model
@@ -86,7 +88,7 @@ class OutputLimits(NamedTuple):
                 thoughts = max(thoughts, number)
             else:
                 nested = max(nested, number)
-        tokens = None if field is None else count(body[field])
+        tokens = None if field is None else as_count(body[field])
         return cls(field, tokens, nested, thoughts, answers, unsound)
 
     def most(self, tokens: float) -> float:
@@ -94,12 +96,12 @@ class OutputLimits(NamedTuple):
         return max(tokens, self.nested) + self.thoughts
 
 
-#: of a request that says nothing of how much may be written
+#: Limits of a request that gives none.
 NO_LIMITS = OutputLimits()
 
 
 def output_fields_of(body: Mapping[str, Any]) -> list[str]:
-    """Return the fields of a body that bound the tokens of an answer, in the order of `OUTPUT_FIELDS`.
+    """Return the fields of a body that limit the tokens of an answer, in the order of `OUTPUT_FIELDS`.
 
     Names count as equal if they differ in upper case, underscores, hyphens or spaces alone: some providers
     read `Max_Tokens` or `maxTokens` as `max_tokens`.
@@ -109,7 +111,12 @@ def output_fields_of(body: Mapping[str, Any]) -> list[str]:
 
 
 def _named_values(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[tuple[str, str, Any, int]]:
-    """Yield (folded name, path, value, depth) of every field, in objects too, that is one of `_KINDS`."""
+    """Yield (folded name, path, value, depth) of every field that `_KINDS` names, also in nested objects.
+
+    Args:
+        path: names of the objects around `fields`, each with a dot after it; '' for the body itself.
+        depth: number of these objects.
+    """
     for name, value in fields.items():
         if depth == 0 and name in _OTHER_FIELDS:
             continue
@@ -123,11 +130,13 @@ def _named_values(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[
 
 
 def _folded(name: str) -> str:
+    """Return a field's name in lower case, without the characters that some providers ignore."""
     return _IGNORED.sub("", name).casefold()
 
 
+#: Folded name of a field that limits the output -> its place in `OUTPUT_FIELDS`.
 _OUTPUT_ORDER = {_folded(name): order for order, name in enumerate(OUTPUT_FIELDS)}
-#: {folded name of a field: what it bounds}
+#: Folded name of a field -> the kind of number that it sets.
 _KINDS = {
     **{_folded(name): "limit" for name in OUTPUT_FIELDS},
     **{_folded(name): "fewest" for name in _FEWEST_FIELDS},

@@ -1,7 +1,8 @@
 """The text of a person in the messages of a request, a log or a prompt table.
 
 An agent's harness writes blocks of its own into a user's message, and a retrieval template surrounds a
-question with documents. A router that reads them routes by the harness. `TextRules` finds the person's text:
+question with documents. A router that reads them would route by the harness. `TextRules` therefore finds the
+text of the person:
 
 1. Blocks of a harness, such as `<system-reminder>`, are taken out. A block opens at the start of a line, is
    closed, and does not open inside a code fence.
@@ -21,29 +22,34 @@ from urllib.parse import unquote_to_bytes
 
 from cabs_core.base.errors import RouterError
 
-#: characters of a text that are read to route by it
+#: Characters of a text that are used to route by it.
 LONGEST = 16_384
-#: names of the blocks of Claude Code, Cline and Codex
+#: Names of the blocks that Claude Code, Cline and Codex write into messages.
 HARNESS_BLOCKS = ("system-reminder", "environment_details", "environment_context")
-#: characters in which a pattern is looked for
+#: Characters of a message in which the pattern of a template is looked for.
 _SEARCHED = 1 << 20
-#: header and field of `metadata` by which a caller gives the text; bytes that the header may have
-TEXT_HEADER, TEXT_FIELD = "x-cabs-text", "cabs_text"
+#: Header in which a caller may give the text.
+TEXT_HEADER = "x-cabs-text"
+#: Field of `metadata` in which a caller may give the text.
+TEXT_FIELD = "cabs_text"
+#: Bytes that the header may have.
 LONGEST_HEADER = 6 << 10
-#: any character that is no space
-_SPOKEN = re.compile(r"\S")
+#: A character that is no space.
+_NO_SPACE = re.compile(r"\S")
+#: Name that a block may have.
 _BLOCK_NAME = re.compile(r"[A-Za-z][\w.:-]{0,63}")
-_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
+#: A per cent sign that begins no percent-encoded byte.
+_BARE_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
 
 
 def has_words(text: str) -> bool:
-    """Return True if a text holds more than space."""
-    return _SPOKEN.search(text) is not None
+    """Return True if a text holds a character that is no space."""
+    return _NO_SPACE.search(text) is not None
 
 
 @dataclass(frozen=True)
 class TextRules:
-    """How the text of a person is found in a message.
+    """Rules by which the text of a person is found in a message.
 
     Attributes:
         blocks: names of the blocks that harnesses write.
@@ -59,6 +65,7 @@ class TextRules:
     pattern: str | None = None
 
     def __post_init__(self) -> None:
+        """Check the names of the blocks and the pattern."""
         for name in self.blocks:
             if not _BLOCK_NAME.fullmatch(name):
                 raise RouterError(
@@ -68,9 +75,9 @@ class TextRules:
             _template(self.pattern)
 
     def person_text(self, message: str) -> str:
-        """Return what a person wrote of one message, or an empty text.
+        """Return the part of a message that a person wrote, which may be an empty text.
 
-        A message without blocks comes back as it stands.
+        A message without blocks and without the pattern is returned as it is.
         """
         text = without_blocks(message, self.blocks)
         if self.pattern is None:
@@ -99,7 +106,10 @@ class TextRules:
 
 
 def _cut(text: str, *, from_end: bool = False) -> str:
-    """Return as much of a text with words as is read to route by it, from its first words or to its last."""
+    """Return at most `LONGEST` characters of a text that holds words: its beginning, or its end.
+
+    If these characters are all spaces, the ones from the first word on, or up to the last word, are returned.
+    """
     part = text[-LONGEST:] if from_end else text[:LONGEST]
     if has_words(part):
         return part
@@ -136,7 +146,8 @@ def without_blocks(text: str, blocks: Sequence[str] = HARNESS_BLOCKS) -> str:
     """Return a text without the blocks of harnesses, in time proportional to its length."""
     if not any(f"<{name}" in text and f"</{name}>" in text for name in blocks):
         return text
-    kept, position = [], 0
+    kept = []
+    position = 0
     for begin, end in _blocks_in(text, tuple(blocks)):
         kept.append(text[position:begin])
         position = end
@@ -147,7 +158,7 @@ def without_blocks(text: str, blocks: Sequence[str] = HARNESS_BLOCKS) -> str:
 
 
 def _blocks_in(text: str, blocks: tuple[str, ...]) -> list[tuple[int, int]]:
-    """Return (begin, end) of the outermost blocks that open outside code fences, in order."""
+    """Return (begin, end) of the outermost blocks that open outside of code fences, in order of the text."""
     tags, fences = _scanners(blocks)
     closed_at: dict[int, int] = {}
     open_tags: dict[str, list[int]] = {name: [] for name in blocks}
@@ -158,7 +169,8 @@ def _blocks_in(text: str, blocks: tuple[str, ...]) -> list[tuple[int, int]]:
             closed_at[open_tags[tag["close"]].pop()] = tag.end()
     closing_fences = _closing_fences(text, fences)
     marks = sorted([*closed_at, *closing_fences])
-    found, position = [], 0
+    found = []
+    position = 0
     for mark in marks:
         if mark < position:  # inside a block or a fence that has been passed
             continue
@@ -171,7 +183,7 @@ def _blocks_in(text: str, blocks: tuple[str, ...]) -> list[tuple[int, int]]:
 
 
 def _closing_fences(text: str, fences: re.Pattern[str]) -> dict[int, int]:
-    """Return {begin of each line that may open a code fence: end of the next line that closes it}."""
+    """Return {begin of a line that opens a code fence: end of the next line that closes the fence}."""
     closing: dict[int, int] = {}
     longest_next: dict[str, list[tuple[int, int]]] = {"`": [], "~": []}
     for fence in reversed(list(fences.finditer(text))):
@@ -189,7 +201,7 @@ def _closing_fences(text: str, fences: re.Pattern[str]) -> dict[int, int]:
 
 @lru_cache(maxsize=64)
 def _scanners(blocks: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return the patterns of tags and of code fences."""
+    """Return the patterns of the tags of these blocks, and of the lines of code fences."""
     names = "|".join(map(re.escape, blocks))
     tags = re.compile(rf"(?m:^)<(?P<open>{names})(?:[ \t][^<>\n]*)?>|</(?P<close>{names})>")
     fences = re.compile(r"^ {0,3}(?P<mark>`{3,}|~{3,})(?P<language>[^\n]*)$", re.MULTILINE)
@@ -200,16 +212,18 @@ def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | Non
     """Return the text that a caller gives to route by, or None if the caller gives none.
 
     Args:
-        headers: names in lower case. body: of the request; `metadata.cabs_text` may hold the text.
+        headers: headers of the request, with names in lower case.
+        body: body of the request; `metadata.cabs_text` may hold the text.
 
     Raises:
-        RouterError: the header is too long or no percent-encoded UTF-8, or the field holds no text.
+        RouterError: the header is too long, is no percent-encoded UTF-8 or encodes only spaces, or the field
+            holds something other than text.
     """
     sent = headers.get(TEXT_HEADER)
     if isinstance(sent, str) and sent.strip():
         return _cut(_decoded(sent))
-    about = body.get("metadata")
-    text = about.get(TEXT_FIELD) if isinstance(about, Mapping) else None
+    metadata = body.get("metadata")
+    text = metadata.get(TEXT_FIELD) if isinstance(metadata, Mapping) else None
     if text is None:
         return None
     if not isinstance(text, str):
@@ -218,13 +232,18 @@ def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | Non
 
 
 def _decoded(header: str) -> str:
+    """Return the text that a percent-encoded header holds.
+
+    Raises:
+        RouterError: the header is too long, is no percent-encoded UTF-8, or encodes only spaces.
+    """
     if len(header) > LONGEST_HEADER:
         raise RouterError(
             f"{TEXT_HEADER} has {len(header):,} bytes: expected at most {LONGEST_HEADER:,}; "
             f"metadata.{TEXT_FIELD} takes a longer text"
         )
     try:
-        if _PERCENT.search(header):
+        if _BARE_PERCENT.search(header):
             raise ValueError(header)
         text = unquote_to_bytes(header.encode("ascii")).decode("utf-8")
     except ValueError:
@@ -235,10 +254,10 @@ def _decoded(header: str) -> str:
 
 
 def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a request without `metadata.cabs_text`, which no provider is to see."""
-    about = body.get("metadata")
-    if not isinstance(about, Mapping) or TEXT_FIELD not in about:
+    """Return the body of a request without `metadata.cabs_text`, which providers are not to see."""
+    metadata = body.get("metadata")
+    if not isinstance(metadata, Mapping) or TEXT_FIELD not in metadata:
         return body
-    rest = {name: value for name, value in about.items() if name != TEXT_FIELD}
+    rest = {name: value for name, value in metadata.items() if name != TEXT_FIELD}
     without = {name: value for name, value in body.items() if name != "metadata"}
     return {**without, "metadata": rest} if rest else without

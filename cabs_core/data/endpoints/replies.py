@@ -1,10 +1,14 @@
-"""One reading of a reply: what it means for request, model and account, whoever the provider is.
+"""The meaning of a reply: whether the model answered, and otherwise what is wrong with whom.
 
-    meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
+    meaning_of(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 
-The status decides first, then the error's code or type (`CODES`), then a few patterns for "too long" and
-"account" where no code says it. A 400 or 422 that nothing names is a rule of this provider or a mistake of
-the caller: `judge` calls that uncertain, and the server asks one model of another provider.
+All providers are read by one set of rules. The HTTP status decides alone where it can (401 or 413, for
+example). Otherwise the words of the error are searched for lost state, then the error's code or type is
+looked up in `CODES`, and last its words are searched for "too long", "filtered" and "account". 429 and 5xx
+have orders of their own, since providers use them for several things.
+
+A 400 or 422 that matches nothing is a rule of this provider or a mistake of the caller. `judge` then says
+that it is not certain, and the server asks one model of another provider.
 """
 
 import email.utils
@@ -18,20 +22,26 @@ from typing import Any, NamedTuple
 
 from cabs_core.base.units import SECONDS_PER_DAY
 
-#: most seconds that an upstream may ask to wait
+#: Longest wait in seconds that is believed when a provider asks for one.
 LONGEST_WAIT = SECONDS_PER_DAY
-#: headers that say how long, and their units in seconds
-_WAITS = (("retry-after-ms", 1e-3), ("x-ms-retry-after-ms", 1e-3), ("retry-after", 1.0))
+#: (header that says how long to wait, seconds in one unit of the header's number)
+_WAIT_HEADERS = (("retry-after-ms", 1e-3), ("x-ms-retry-after-ms", 1e-3), ("retry-after", 1.0))
 
 
 class Meaning(StrEnum):
-    """What a reply means.
+    """Meaning of a reply for the request, the model and the router's account.
 
-    answered: there is an answer. wait: the model is asked too fast, or is overloaded. retry: it failed, and
-    may not the next time. account: no call to it can work now: its key, its credit, its name or its address.
-    too_long: for this model. model_refuses_field: this model, or its provider, takes no such field, value or
-    kind of content; another may. filtered: a filter of this deployment stopped it. caller: the request is
-    wrong for any model, or names state that the provider does not know.
+    Attributes:
+        ANSWERED: the reply holds an answer.
+        WAIT: the model is asked too often or is overloaded; a later call may work.
+        RETRY: the call failed, and the next call may work.
+        ACCOUNT: no call to this model can work now, because the key, the credit, the model's name or the
+            address is wrong.
+        TOO_LONG: the request is too long for this model.
+        MODEL_REFUSES_FIELD: this model or its provider refuses a field, a value or a kind of content. Another
+            model may take the request.
+        FILTERED: a content filter of this deployment stopped the request.
+        CALLER: the request is wrong for every model, or names state that the provider does not know.
     """
 
     ANSWERED = "answered"
@@ -44,7 +54,7 @@ class Meaning(StrEnum):
     CALLER = "caller"
 
 
-#: meanings after which another model is tried although nothing is wrong with this one, in words
+#: Meanings after which another model is tried although nothing is wrong with this one -> reason in words.
 REFUSALS = {
     Meaning.TOO_LONG: "too long for it",
     Meaning.FILTERED: "its filter stopped the request",
@@ -52,7 +62,7 @@ REFUSALS = {
 }
 
 
-#: code, type or status word of an error, in lower case -> what it means
+#: Code, type or status word of an error, in lower case -> meaning of the reply.
 CODES: dict[str, Meaning] = {
     **dict.fromkeys(
         (
@@ -147,7 +157,9 @@ CODES: dict[str, Meaning] = {
         Meaning.MODEL_REFUSES_FIELD,
     ),
 }
-#: words of errors that have no code of their own: the prompt is too long
+#: Words of Anthropic's 400 and 429 for a prompt that needs a dearer plan. A wait changes nothing.
+_LONG_CONTEXT = r"extra usage is required for long context"
+#: Words of an error that say that the prompt is too long.
 _TOO_LONG = (
     re.compile(r"(?:prompt|input|request|message)s?(?: tokens)?(?: is| are| was)? too (?:long|large)", re.I),
     re.compile(r"context(?:_| )?(?:length|window|size|limit)|context the overflows", re.I),
@@ -156,14 +168,18 @@ _TOO_LONG = (
     re.compile(
         r"reduce the length of the (?:messages|prompt|input)|exceeded (?:the )?model token limit", re.I
     ),
-    re.compile(r"extra usage is required for long context", re.I),
+    re.compile(_LONG_CONTEXT, re.I),
 )
-#: the same for the router's account with the provider: its credit, its key, the model's name
-_ACCOUNT = (
+#: Words of an error that say that the account has no credit left.
+_NO_CREDIT = (
     re.compile(
         r"credit balance|insufficient (?:balance|credit|fund)|(?:out of|not enough|no) credits?\b", re.I
     ),
     re.compile(r"exceeded your current quota|check your plan and billing|spend(?:ing)? limit", re.I),
+)
+#: Words of an error about the router's account at the provider: its credit, its key, or the model's name.
+_ACCOUNT = (
+    *_NO_CREDIT,
     re.compile(
         r"(?:incorrect|invalid) (?:x-)?api[ _-]?key|api[ _-]?key (?:not valid|expired|is invalid)", re.I
     ),
@@ -174,15 +190,17 @@ _ACCOUNT = (
     ),
     re.compile(r"account.{0,40}(?:suspended|deactivated|not active)", re.I),
 )
-#: a filter of the deployment, where a status of 403 would say that the key is refused
+#: Words of an error of a content filter. With a 403 they show that the key is not at fault.
 _FILTERED = re.compile(
     r"content[ _](?:filter|management|polic)|flagged|moderation|usage polic|guardrail|violates usage", re.I
 )
-#: asked too fast, told in the words of a prompt that is too long
+#: Words of throttling. Some of these errors also match `_TOO_LONG`, so they are looked for first.
 _BUSY = re.compile(r"throttl|wait before trying again", re.I)
-#: texts in quotes
+#: Words of a 429 for a request that is too large to pass at any time, so that a wait changes nothing.
+_LARGER_THAN_LIMIT = re.compile(rf"request too large|too large for|{_LONG_CONTEXT}", re.I)
+#: A text in single or double quotes, of at most 4,000 characters.
 _QUOTED = re.compile(r"""(?<!\w)(["'])((?:(?!\1)[^\\]|\\.){0,4000})\1(?!\w)""", re.DOTALL)
-#: what a 404 may be about that is no model and no address
+#: Words that name state which the provider does not know. A 404 with them is not about model or address.
 _LOST_STATE = re.compile(
     r"previous_response|"
     r"\b(?:response|conversation|file|item|container|vector store|prompt|cached ?content|thread)s? (?:with |"
@@ -191,42 +209,46 @@ _LOST_STATE = re.compile(
     r"encrypted.{0,30}could not be (?:verified|decrypted)|invalid.{0,30}signature",
     re.I,
 )
+#: Fields that hold the code of an error, the most special one first.
+_CODE_FIELDS = ("code", "type", "status", "__type", "reason", "error_code")
+#: Fields that hold the message of an error, in the order in which they are looked for.
+_MESSAGE_FIELDS = ("message", "detail", "error_msg", "status_msg", "Message", "description")
+#: Characters of a body that is no JSON, and of an error's message, that are read.
+_LONGEST_MESSAGE = 4000
 
 
 class Judgement(NamedTuple):
-    """What a reply means, and how sure that is.
+    """Meaning of a reply, and whether the meaning is certain.
 
     Attributes:
-        is_certain: False for a 400 or 422 that nothing names: it may be a rule of this provider alone, or a
-            mistake of the caller. One model of another provider shows which.
+        is_certain: False for a reply such as 400 or 422 that no rule explains. It may be a rule of this
+            provider alone or a mistake of the caller. A call to a model of another provider shows which.
     """
 
     meaning: Meaning
     is_certain: bool = True
 
 
-def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
-    """Return what a reply means.
-
-    Args:
-        headers: of the reply; names in any case. body: bytes, or their JSON.
-    """
+def meaning_of(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
+    """Return the meaning of a reply without saying whether it is certain. See `judge` for the arguments."""
     return judge(status, headers, body).meaning
 
 
 def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
-    """Return what a reply means, by its status, then its code, then its words, and how sure that is.
+    """Return the meaning of a reply.
 
     Args:
-        headers: of the reply; names in any case. body: bytes, or their JSON.
+        status: HTTP status.
+        headers: headers of the reply, with names in any case.
+        body: body of the reply as bytes or text, or its parsed JSON.
     """
-    data = parsed(body) if isinstance(body, str | bytes) else body
+    data = parse_body(body)
     error = _error_in(data)
     if 200 <= status < 300:
         return _judge_success(headers, body, data, error)
     codes = _codes_of(headers, data)
-    by_code = next((CODES[code] for code in codes if code in CODES), None)
-    words = _words(data)
+    by_code = _meaning_of_codes(codes)
+    words = _words_of(data)
     if status in (401, 402, 405, 410, 414) or 300 <= status < 400:
         return Judgement(Meaning.ACCOUNT)
     if status == 413:
@@ -235,21 +257,22 @@ def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
         is_filter = by_code is Meaning.FILTERED or _FILTERED.search(words) is not None
         return Judgement(Meaning.FILTERED if is_filter else Meaning.ACCOUNT)
     if status == 429:
-        return Judgement(_judge_429(codes, by_code, words, retry_after(headers, data)))
+        return Judgement(_judge_429(codes, by_code, words=words, wait=retry_after(headers, data)))
     if status >= 500:
-        return Judgement(_judge_500(status, headers, data, by_code, words))
+        may_wait = status in (503, 529) or retry_after(headers, data) is not None
+        return Judgement(_judge_500(by_code, words, asks_to_wait=may_wait))
     if _LOST_STATE.search(words):
         return Judgement(Meaning.CALLER)
     if status in (408, 409, 424, 425, 499) or status < 200:
         return Judgement(Meaning.RETRY)
-    by_words = _by_words(words)
     if by_code is not None:
         return Judgement(by_code)
     if _BUSY.search(words):
         return Judgement(Meaning.WAIT)
+    by_words = _meaning_of_words(words)
     if by_words is not None:
         return Judgement(by_words)
-    if status == 498:  # no capacity for a cheap tier
+    if status == 498:  # Groq: the cheap tier has no capacity
         return Judgement(Meaning.WAIT)
     if status == 404 and "support" not in words:
         return Judgement(Meaning.ACCOUNT)
@@ -257,63 +280,57 @@ def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
 
 
 def _judge_success(headers: Mapping[str, str], body: Any, data: Any, error: Any) -> Judgement:
-    """Judge a reply with a good status, which may hold an error, or nothing."""
+    """Judge a reply with a status from 200 to 299, which may still hold an error or nothing."""
     if isinstance(data, Mapping) and data.get("choices") == [] and not error:
-        return Judgement(Meaning.RETRY)  # Gemini's answer to a prompt that its filter stopped
+        return Judgement(Meaning.RETRY)  # Gemini answers so to a prompt that its filter stopped
     if not error:
         return Judgement(Meaning.ANSWERED if body else Meaning.RETRY)
     code = str(error.get("code")) if isinstance(error, Mapping) else ""
-    if re.fullmatch(r"[45]\d\d", code):  # a gateway hands another's error on, with its status
+    if re.fullmatch(r"[45]\d\d", code):  # a gateway passes on the error of another server with its status
         return judge(int(code), headers, data)
-    by_code = next((CODES[code] for code in _codes_of(headers, data) if code in CODES), None)
-    return Judgement(by_code or _by_words(_words(data)) or Meaning.RETRY)
+    by_code = _meaning_of_codes(_codes_of(headers, data))
+    return Judgement(by_code or _meaning_of_words(_words_of(data)) or Meaning.RETRY)
 
 
-def _judge_429(codes: list[str], by_code: Meaning | None, words: str, wait: float | None) -> Meaning:
-    """Judge a 429: too fast, larger than a minute allows, or no credit."""
-    if re.search(r"request too large|too large for|extra usage is required for long context", words, re.I):
-        return Meaning.TOO_LONG  # waiting changes nothing
-    if "resource_exhausted" in codes:  # Google's quota of a minute is told in the words of one that is spent
+def _judge_429(codes: list[str], by_code: Meaning | None, *, words: str, wait: float | None) -> Meaning:
+    """Return `wait`, `too_long` or `account` for a 429.
+
+    Args:
+        wait: seconds that the provider asks to wait, or None if it names none.
+    """
+    if _LARGER_THAN_LIMIT.search(words):
+        return Meaning.TOO_LONG
+    if "resource_exhausted" in codes:
+        # Google describes its quota of a minute in words that others use for an account without credit.
         return Meaning.WAIT
     if by_code is Meaning.ACCOUNT:
         return Meaning.ACCOUNT
-    is_spent = any(pattern.search(words) for pattern in _ACCOUNT[:2])
-    return Meaning.ACCOUNT if is_spent and wait is None else Meaning.WAIT
+    has_no_credit = any(pattern.search(words) for pattern in _NO_CREDIT)
+    return Meaning.ACCOUNT if has_no_credit and wait is None else Meaning.WAIT
 
 
-def _judge_500(
-    status: int, headers: Mapping[str, str], data: Any, by_code: Meaning | None, words: str
-) -> Meaning:
-    """Judge a status from 500 on, by which some providers also refuse a request."""
-    if by_code is Meaning.WAIT or status in (503, 529) or retry_after(headers, data) is not None:
-        return Meaning.WAIT
-    if by_code in REFUSALS:
-        return by_code or Meaning.RETRY
-    by_words = _by_words(words)
-    return Meaning.TOO_LONG if by_words is Meaning.TOO_LONG else Meaning.RETRY
+def _judge_500(by_code: Meaning | None, words: str, *, asks_to_wait: bool) -> Meaning:
+    """Return the meaning of a status from 500 on, with which some providers also refuse a request.
 
-
-def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
-    """Return the codes of an error in lower case, the provider's most special one first."""
-    amazon = _header(headers, "x-amzn-errortype")
-    codes: list[str | int] = [] if amazon is None else [amazon.partition(":")[0]]
-    codes += _raw_codes(data)
-    return [str(code).rpartition("#")[2].strip().lower() for code in codes]
-
-
-def _words(data: Any) -> str:
-    """Return the message of an error, without texts that it repeats of the request.
-
-    The caller's words may be those of another error. A quoted text with a space in it is taken for such
-    words.
+    Args:
+        asks_to_wait: True if the status or a header says that a later call may work.
     """
-    return _QUOTED.sub(
-        lambda quoted: "" if re.search(r"\s", quoted[2]) else quoted[0], error_of(data)[1][:4000]
-    )
+    if by_code is Meaning.WAIT or asks_to_wait:
+        return Meaning.WAIT
+    if by_code is not None and by_code in REFUSALS:
+        return by_code
+    if _meaning_of_words(words) is Meaning.TOO_LONG:
+        return Meaning.TOO_LONG
+    return Meaning.RETRY
 
 
-def _by_words(words: str) -> Meaning | None:
-    """Return too_long, account or filtered by the words of an error, or None if they say none of these."""
+def _meaning_of_codes(codes: list[str]) -> Meaning | None:
+    """Return the meaning of the first code that `CODES` has, or None if it has none of them."""
+    return next((CODES[code] for code in codes if code in CODES), None)
+
+
+def _meaning_of_words(words: str) -> Meaning | None:
+    """Return too_long, filtered or account by the words of an error, or None if no pattern matches."""
     if any(pattern.search(words) for pattern in _TOO_LONG):
         return Meaning.TOO_LONG
     if _FILTERED.search(words):
@@ -323,49 +340,94 @@ def _by_words(words: str) -> Meaning | None:
     return None
 
 
-def lost_state(body: Any) -> bool:
-    """Whether a reply says that its provider does not know what the request names by an id or a signature."""
-    return _LOST_STATE.search(_words(parsed(body))) is not None
+def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
+    """Return the codes of an error in lower case: Amazon's header first, then those of the body."""
+    amazon = _header(headers, "x-amzn-errortype")
+    codes: list[str | int] = [] if amazon is None else [amazon.partition(":")[0]]
+    codes += _raw_codes(data)
+    return [str(code).rpartition("#")[2].strip().lower() for code in codes]
 
 
-def field_of(data: Any) -> str | None:
-    """The field of a request that an error names, or None."""
+def _words_of(data: Any) -> str:
+    """Return the message of an error without quoted texts that hold a space.
+
+    Such a text is taken for words of the caller that the error repeats. Left in, they could look like the
+    words of another error.
+    """
+    message = read_error(data)[1][:_LONGEST_MESSAGE]
+    return _QUOTED.sub(lambda quoted: "" if re.search(r"\s", quoted[2]) else quoted[0], message)
+
+
+def names_lost_state(body: Any) -> bool:
+    """Return True if an error says that the provider does not know an id or a signature of the request.
+
+    Args:
+        body: body of the reply as bytes or text, or its parsed JSON.
+    """
+    return _LOST_STATE.search(_words_of(parse_body(body))) is not None
+
+
+def refused_field(data: Any) -> str | None:
+    """Return the name of the request's field that an error names as its `param`, or None.
+
+    Names with other characters than letters, digits, `_`, `.`, `-` and brackets, or with more than 60, count
+    as none.
+
+    Args:
+        data: parsed JSON of the reply.
+    """
     error = data.get("error") if isinstance(data, Mapping) else None
     field = error.get("param") if isinstance(error, Mapping) else None
     return field if isinstance(field, str) and re.fullmatch(r"[\w.\[\]-]{1,60}", field) else None
 
 
-def parsed(body: Any) -> Any:
-    """The JSON of a body; None: it is none. What is no text or bytes is JSON already."""
+def parse_body(body: Any) -> Any:
+    """Return the JSON of a body.
+
+    A body that is no JSON is returned as an error {"message": its first 4,000 characters}, or as None if it
+    holds no words. A value that is neither text nor bytes is returned as it is, since it is JSON already.
+    """
     if not isinstance(body, str | bytes):
         return body
     try:
         return json.loads(body)
     except (ValueError, RecursionError):
-        start = body[:4000]
+        start = body[:_LONGEST_MESSAGE]
         text = start if isinstance(start, str) else start.decode("utf-8", "replace")
         return {"message": text} if text.strip() else None
 
 
-#: fields of a reply that hold its error
-_ERRORS = frozenset({"error", "errors", "base_resp", "error_code"})
-
-
 def _error_in(data: Any) -> Any:
-    """What a reply has as its error: an object, a text or a list of texts; None: there is none."""
+    """Return the error that a reply holds, or None if it holds none.
+
+    Args:
+        data: parsed JSON of the reply.
+
+    Returns:
+        The value of `error` or `errors` (an object, a text or a list; of a list of objects the first one),
+        MiniMax's `base_resp` if its status code is not 0, or the whole reply if it has an `error_code`.
+    """
     if not isinstance(data, Mapping):
         return None
-    if (error := data.get("error") or data.get("errors")) or not isinstance(data.get("base_resp"), Mapping):
-        first = error[0] if isinstance(error, list) and error else None
-        error = first if isinstance(first, Mapping) else error
+    error = data.get("error") or data.get("errors")
+    base = data.get("base_resp")
+    if error or not isinstance(base, Mapping):
+        if isinstance(error, list) and error and isinstance(error[0], Mapping):
+            error = error[0]
         return error or (data if data.get("error_code") else None)
-    return data["base_resp"] if data["base_resp"].get("status_code") else None
+    return base if base.get("status_code") else None
+
+
+def _first_of_list(data: Any) -> Any:
+    """Return the first element if the JSON is a list, as Google's errors are, otherwise the JSON itself."""
+    if isinstance(data, list):
+        return data[0] if data else None
+    return data
 
 
 def _holder_of(data: Any) -> Mapping[str, Any]:
-    """Return the object that holds code and message of an error; empty if there is none."""
-    if isinstance(data, list):
-        data = data[0] if data else None
+    """Return the object that holds code and message of an error, or an empty one if there is none."""
+    data = _first_of_list(data)
     if not isinstance(data, Mapping):
         return {}
     error = _error_in(data)
@@ -373,27 +435,34 @@ def _holder_of(data: Any) -> Mapping[str, Any]:
 
 
 def _raw_codes(data: Any) -> list[str | int]:
-    """Return the codes of an error as any provider writes them: those within first, for they say more."""
+    """Return the codes of an error as the provider writes them.
+
+    Codes of inner objects come first, since they are more special than those of the error itself.
+    """
     holder = _holder_of(data)
+    codes: list[Any] = []
     inner = holder.get("innererror") or holder.get("metadata")
-    codes = [inner.get(name) for name in ("code", "raw")] if isinstance(inner, Mapping) else []
-    details = holder.get("details")
-    codes += [d.get("reason") for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
-    codes += [holder.get(name) for name in ("code", "type", "status", "__type", "reason", "error_code")]
+    if isinstance(inner, Mapping):
+        codes += [inner.get(name) for name in ("code", "raw")]
+    codes += [detail.get("reason") for detail in _objects_in(holder.get("details"))]
+    codes += [holder.get(name) for name in _CODE_FIELDS]
     return [code for code in codes if isinstance(code, str | int) and not isinstance(code, bool)]
 
 
-def error_of(data: Any) -> tuple[str, str]:
-    """Return (codes, message) of an error as any provider writes it; '' where there is none."""
+def read_error(data: Any) -> tuple[str, str]:
+    """Return (codes, message) of an error in the form of any provider.
+
+    Several codes are separated by spaces. Line breaks and repeated spaces of the message become one space.
+    Both texts are empty if the reply holds no object.
+
+    Args:
+        data: parsed JSON of the reply.
+    """
     holder = _holder_of(data)
     if not holder:
         return "", ""
-    texts = (
-        holder.get(name)
-        for name in ("message", "detail", "error_msg", "status_msg", "Message", "description")
-    )
-    text = next((t for t in texts if t), None)
-    error = _error_in(data[0] if isinstance(data, list) else data)
+    text: Any = next((holder[name] for name in _MESSAGE_FIELDS if holder.get(name)), None)
+    error = _error_in(_first_of_list(data))
     if error is not None and not isinstance(error, Mapping):
         text = error
     if text is not None and not isinstance(text, str):
@@ -402,32 +471,47 @@ def error_of(data: Any) -> tuple[str, str]:
 
 
 def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
-    """Seconds of `Retry-After`, a number or a date, of `retry-after-ms`, or of the `RetryInfo` in an error of
-    Google's; None: there is no sound one. data: the JSON of the reply.
+    """Return the seconds that a provider asks to wait, from 0 to `LONGEST_WAIT`, or None if it asks for none.
+
+    The wait comes from the headers `retry-after-ms`, `x-ms-retry-after-ms` and `retry-after` (a number or a
+    date), or from `retryDelay` in the details of Google's errors. The first one that can be read counts.
+
+    Args:
+        headers: headers of the reply, with names in any case.
+        data: parsed JSON of the reply.
     """
-    given = [(_header(headers, name), unit) for name, unit in _WAITS]
-    given += [(str(d["retryDelay"]), 1.0) for d in _details(data) if "retryDelay" in d]
-    for value, unit in given:
-        if value is None:
-            continue
-        try:
-            seconds = float(value.removesuffix("s")) * unit
-        except ValueError:
-            try:
-                seconds = email.utils.parsedate_to_datetime(value).timestamp() - time.time()
-            except (ValueError, TypeError):
-                continue
-        if math.isfinite(seconds):
+    waits = [(_header(headers, name), unit) for name, unit in _WAIT_HEADERS]
+    waits += [(str(detail["retryDelay"]), 1.0) for detail in _details_of(data) if "retryDelay" in detail]
+    for value, unit in waits:
+        seconds = None if value is None else _seconds(value, unit)
+        if seconds is not None and math.isfinite(seconds):
             return min(max(seconds, 0.0), LONGEST_WAIT)
     return None
 
 
-def _details(data: Any) -> list[Mapping[str, Any]]:
-    """What Google's errors say beside their message."""
-    error = _error_in(data[0] if isinstance(data, list) and data else data)
-    details = error.get("details") if isinstance(error, Mapping) else None
-    return [d for d in details if isinstance(d, Mapping)] if isinstance(details, list) else []
+def _seconds(value: str, unit: float) -> float | None:
+    """Return the seconds that a number such as `30` or `30s`, or a date, is away; None if it is neither."""
+    try:
+        return float(value.removesuffix("s")) * unit
+    except ValueError:
+        pass
+    try:
+        return email.utils.parsedate_to_datetime(value).timestamp() - time.time()
+    except (ValueError, TypeError):
+        return None
+
+
+def _details_of(data: Any) -> list[Mapping[str, Any]]:
+    """Return the objects in `details` of an error, which Google writes in addition to the message."""
+    error = _error_in(_first_of_list(data))
+    return _objects_in(error.get("details")) if isinstance(error, Mapping) else []
+
+
+def _objects_in(items: Any) -> list[Mapping[str, Any]]:
+    """Return the elements of a list that are objects; no elements if the value is no list."""
+    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:
+    """Return the value of a header whose name may stand in any case; `name` is in lower case."""
     return next((value for key, value in headers.items() if key.lower() == name), None)

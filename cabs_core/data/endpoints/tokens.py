@@ -1,22 +1,25 @@
-"""Tokens where nobody has counted them."""
+"""Estimates of the number of tokens where no provider has counted them."""
 
 from collections.abc import Iterator
 
-#: bytes of UTF-8 text for a token; of a text of which only the length is known: characters
+#: Bytes of UTF-8 text in one token. If only the length of a text is known, a character counts as a byte.
 BYTES_A_TOKEN = 4.0
-#: tokens of an image or a sound
+#: Tokens that an image, a sound, a file or a video counts in an estimate.
 MEDIA_TOKENS = 1_000
-#: tokens of a message beside its text
+#: Tokens that a message counts in an estimate in addition to its text.
 MESSAGE_TOKENS = 4.0
 
 
 def pieces(text: str, characters: int = 1 << 16) -> Iterator[str]:
-    """A text in pieces of so many characters, so that a long one is not copied whole."""
-    return (text[at : at + characters] for at in range(0, len(text), characters))
+    """Yield a text in consecutive pieces of at most `characters` characters.
+
+    Long texts are encoded piece by piece, so that no copy of the whole text is made.
+    """
+    return (text[start : start + characters] for start in range(0, len(text), characters))
 
 
 def text_tokens(text: str) -> float:
-    """Tokens of a text: bytes of UTF-8 / 4."""
+    """Estimated number of tokens of a text: its bytes in UTF-8 divided by 4."""
     if text.isascii():
         return len(text) / BYTES_A_TOKEN
     return sum(len(piece.encode("utf-8", "replace")) for piece in pieces(text)) / BYTES_A_TOKEN

@@ -1,12 +1,13 @@
-"""Where each model is called: a YAML file. API keys come from the environment and are never in it.
+"""The upstreams file: a YAML file that says where and how each model is called.
 
     models:
       gpt-4o: {url: https://api.openai.com/v1, model: gpt-4o-2024-08-06, key_env: OPENAI_API_KEY,
                price: {input: 2.5, cached: 1.25, output: 10}, context: 128000}
       local:  {url: http://127.0.0.1:8000/v1, free: true, input: [text], tools: false}
 
-The names are the router's models; `model` is what the upstream calls it (default: the same).
-`docs/upstreams.md` has every field; `cabs serve --check` checks a file.
+The keys are the router's names of the models. `model` is the provider's name; by default it is the router's
+name. API keys come from environment variables and never stand in the file. `docs/upstreams.md` describes all
+fields, and `cabs serve --check` checks a file.
 """
 
 from __future__ import annotations
@@ -24,28 +25,28 @@ from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
 from cabs_core.data.endpoints.output_limits import OUTPUT_FIELDS, OutputLimits, output_fields_of
 from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
-from cabs_core.data.endpoints.usage import Bill, Tokens, tokens_of
+from cabs_core.data.endpoints.usage import Bill, Tokens, read_tokens
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.pool_files.strict import Strict
 
 Dialect = Literal["chat", "completions", "responses", "messages"]
-#: tokens that a model is taken to write at most, where the request does not say
+#: Tokens that an answer is assumed to have at most if neither request nor file gives a limit.
 MOST_OUTPUT = 4_096.0
 Kind = Literal["text"] | Medium
-#: the fields that say how good a model is that joins a router
-STARTS = ("scored", "like")
-
-_REQUESTS = frozenset({"model", *MESSAGES, "stream", "stream_options"})
+#: Fields of a model that joins a running router. Each says in its own way how good the model is.
+JOIN_FIELDS = ("scored", "like")
+#: Fields of a request that `params`, `drop` and `rename` may not change.
+_FIELDS_OF_REQUEST = frozenset({"model", *MESSAGES, "stream", "stream_options"})
 
 
 class Upstream(Strict):
-    """One model's endpoint."""
+    """Endpoint of one model: address, key, price and limits."""
 
     url: str = Field(
         description="Base URL of the API; /chat/completions, /responses, ... are called below it"
     )
-    model: str | None = Field(None, description="The upstream's name of the model; default: the router's")
+    model: str | None = Field(None, description="The provider's name of the model; default: the router's")
     key_env: str | None = Field(None, description="Environment variable that holds the API key")
     auth: Literal["bearer", "x-api-key"] | None = Field(
         None, description="How the key is sent; default: x-api-key for messages, bearer for the others"
@@ -95,62 +96,75 @@ class Upstream(Strict):
 
     @field_validator("url")
     @classmethod
-    def _http(cls, value: str) -> str:
+    def _check_url(cls, value: str) -> str:
+        """Return the URL without a slash at the end; refuse other schemes and URLs with a password."""
         if not value.startswith(("http://", "https://")) or "@" in value.split("/")[2]:
             raise ValueError("expected http:// or https:// without user and password (see key_env)")
         return value.rstrip("/")
 
     @field_validator("params", "drop", "rename")
     @classmethod
-    def _fields(cls, value: Any, info: ValidationInfo) -> Any:
+    def _check_fields(cls, value: Any, info: ValidationInfo) -> Any:
+        """Refuse changes of fields that the request must decide itself, such as its messages."""
         names = {*value, *value.values()} if info.field_name == "rename" else set(value)
-        if taken := sorted(names & _REQUESTS):
+        taken = sorted(names & _FIELDS_OF_REQUEST)
+        if taken:
             raise ValueError(f"{taken[0]} belongs to the request: it cannot be set, dropped or renamed here")
         return value
 
     @model_validator(mode="after")
-    def _one_price(self) -> Upstream:
+    def _check_alternatives(self) -> Upstream:
+        """Refuse two fields of which a model can have only one."""
         if self.free and self.price is not None:
             raise ValueError("give price or free, not both")
-        if all(getattr(self, name) for name in STARTS):
-            raise ValueError(f"give {' or '.join(STARTS)}, not both")
+        if all(getattr(self, name) for name in JOIN_FIELDS):
+            raise ValueError(f"give {' or '.join(JOIN_FIELDS)}, not both")
         return self
 
     @property
-    def start(self) -> str | None:
-        """Return the field by which the model joins a running router, `scored` or `like`, else None."""
-        return next((name for name in STARTS if getattr(self, name)), None)
+    def joins_by(self) -> str | None:
+        """Field by which the model joins a running router: `scored` or `like`. None if it does not join."""
+        return next((name for name in JOIN_FIELDS if getattr(self, name)), None)
 
     @property
-    def place(self) -> tuple[str, str | None]:
-        """Address and key: models of one place know what was said to any of them."""
+    def account(self) -> tuple[str, str | None]:
+        """Address and name of the key. Models with one account share the state that their provider stores."""
         return self.url, self.key_env
 
     def bill(self, usage: Any, estimate: Callable[[], Tokens] | None = None) -> Bill:
-        """The bill of a call.
+        """Return cost and counts of a call.
 
         Args:
-            usage: as reported. estimate: counts where there are no sound ones; None: there is no bill.
+            usage: usage block of the reply.
+            estimate: returns counts to use if the usage block has no sound ones. If it is None, such a call
+                has an empty bill.
         """
-        counted, guessed = tokens_of(usage), False
-        if counted is None and estimate is not None:
-            counted, guessed = estimate(), True
-        if counted is None:
+        tokens = read_tokens(usage)
+        is_estimated = False
+        if tokens is None and estimate is not None:
+            tokens = estimate()
+            is_estimated = True
+        if tokens is None:
             return Bill()
         if self.free:
-            return Bill(0.0, counted, guessed)
-        return Bill(counted.cost(self.price), counted, guessed, counted.unpriced(self.price))
+            return Bill(0.0, tokens, is_estimated=is_estimated)
+        return Bill(
+            tokens.cost(self.price),
+            tokens,
+            is_estimated=is_estimated,
+            unpriced=tokens.unpriced(self.price),
+        )
 
-    def usd(self, tokens_in: float, tokens_out: float) -> float:
-        """What a call of so many tokens costs; 0 without a price."""
+    def usd_of_tokens(self, tokens_in: float, tokens_out: float) -> float:
+        """Cost in USD of a call with these numbers of tokens; 0 if the model is free or has no price."""
         return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
 
     def most_usd(self, request: ChatRequest) -> float:
-        """Return the most that a call is taken to cost, USD. Return 0 if it is free or has no price.
+        """Return the largest cost in USD that a call is assumed to have; 0 if it is free or has no price.
 
-        The call is taken to have twice the tokens that are estimated. Each answer has as many tokens as the
-        request allows, thoughts included, else `MOST_OUTPUT`, at the dearest tier of the price, and as many
-        web searches as `ChatRequest.searches` says if the price has searches.
+        The input counts twice its estimated tokens. Each answer counts the most tokens that the request
+        allows, thoughts included, or `MOST_OUTPUT` if it gives no limit. Both have the price of the dearest
+        tier. If the price has searches, each answer counts `ChatRequest.most_searches` of them.
         """
         if self.free or self.price is None:
             return 0.0
@@ -161,35 +175,37 @@ class Upstream(Strict):
         output = answers * limit
         into, out = self.price.dearest(2.0 * request.tokens)
         tokens = (2.0 * request.tokens * into + output * out) / PRICED_TOKENS
-        searches = answers * request.searches * (self.price.per_search or 0.0)
+        searches = answers * request.most_searches * (self.price.per_search or 0.0)
         return tokens + searches
 
     def sent_limit(self, request: ChatRequest) -> float | None:
-        """Return the most tokens of an answer that this model is told, thoughts included.
+        """Return the most tokens of an answer, thoughts included, by the limits that are sent to this model.
 
-        Return None if it is told no limit of the answer itself.
+        Return None if no limit of the answer itself is sent. A limit in `params` replaces the one of the
+        request, and `drop` may leave the latter out.
         """
-        own = self._set_limits
-        limit = own.tokens
+        limit = self._set_limits.tokens
         if limit is None and request.output.field not in self.drop:
             limit = request.output.tokens
         return None if limit is None else self._most_output(request, limit)
 
     def _most_output(self, request: ChatRequest, limit: float) -> float:
-        """Return the most tokens of an answer whose own limit is `limit`, by request and `params`."""
+        """Return the most tokens of an answer whose own limit is `limit`, by the request and by `params`."""
         return max(request.output.most(limit), self._set_limits.most(limit))
 
     @cached_property
     def _set_limits(self) -> OutputLimits:
-        """Limits that `params` set in every request."""
+        """Limits that `params` set in every request to this model."""
         return OutputLimits.read(self.params)
 
     def body(self, body: Mapping[str, Any], name: str, limit_field: str | None = None) -> dict[str, Any]:
-        """Return a request as this model takes it: fields are renamed and dropped, and `params` are set.
+        """Return the body of a request as this model takes it: fields renamed and dropped, `params` set.
 
         Args:
-            name: the router's name of the model. limit_field: the one field of `output_fields_of` that is
-                sent, for the budget is reserved by it; None sends all of them.
+            body: body of the client's request.
+            name: the router's name of the model.
+            limit_field: the one limit of output tokens that is sent, since money is reserved by it. None
+                sends all of them. If `params` has a limit, none of the request's limits is sent.
         """
         left_out = set(self.drop)
         if not self.params.keys().isdisjoint(OUTPUT_FIELDS):
@@ -202,17 +218,19 @@ class Upstream(Strict):
         return {**sent, **self.params, "model": self.model or name}
 
     def headers(self, dialect: str) -> dict[str, str]:
-        """Headers that carry the key, and the version of the dialect where it has one."""
+        """Return the headers of a call: the API key, and Anthropic's version in the messages dialect."""
         headers = {"anthropic-version": "2023-06-01"} if dialect == "messages" else {}
-        if not (key := secret(self.key_env) if self.key_env else None):
+        key = secret(self.key_env) if self.key_env else None
+        if not key:
             return headers
-        if (self.auth or ("x-api-key" if dialect == "messages" else "bearer")) == "x-api-key":
+        auth = self.auth or ("x-api-key" if dialect == "messages" else "bearer")
+        if auth == "x-api-key":
             return {**headers, "x-api-key": key}
         return {**headers, "authorization": f"Bearer {key}"}
 
     def lacks(self, request: ChatRequest) -> str | None:
-        """Why it cannot take a request, in words; None: it can."""
-        abilities, tokens = request.abilities, request.tokens + (request.output.tokens or 0.0)
+        """Return in words why the model cannot take a request, or None if it can."""
+        abilities = request.abilities
         if request.dialect not in self.speaks:
             return f"does not speak {request.dialect}"
         for kind in MEDIUMS:
@@ -222,29 +240,31 @@ class Upstream(Strict):
             return "takes no tools"
         if "json_schema" in abilities and not self.json_schema:
             return "takes no JSON schema"
+        tokens = request.tokens + (request.output.tokens or 0.0)
         if self.context is not None and tokens > self.context:
             return f"reads {self.context} tokens, the request has about {tokens:.0f}"
         return None
 
 
 class BreakerSettings(Strict):
-    """When a model is left alone; see `breaker`."""
+    """Settings of the breaker, which keeps a model out for a while after several failures."""
 
     failures: int = Field(3, ge=1, le=1000, description="Least number of failures in the window")
     window: float = Field(60.0, gt=0, le=3600, description="Seconds")
     cooldown: float = Field(
-        10.0, ge=0, le=300, description="Seconds before a trial; doubles with each that fails"
+        10.0, ge=0, le=300, description="Seconds before a trial call; they double with each trial that fails"
     )
 
 
 class Upstreams(Strict):
-    """The upstreams file.
+    """Content of an upstreams file.
 
     Attributes:
-        models: {the router's model: its endpoint}. embeddings: {name: endpoint} of models for /v1/embeddings.
-        attempts: most models tried for a request, each as a decision of its own; None: all.
-        deadline: seconds for a request, over all its attempts; of a stream: until it begins.
-        breaker: when a model that fails is left alone.
+        models: {name of the router's model: its endpoint}.
+        embeddings: {name: endpoint} of the models that answer /v1/embeddings.
+        attempts: most models that are tried for one request, each with a decision of its own. None tries all.
+        deadline: seconds for a request with all its attempts. A stream has to begin within them.
+        breaker: settings of the breaker that keeps a failing model out.
     """
 
     models: dict[str, Upstream]
@@ -255,18 +275,18 @@ class Upstreams(Strict):
 
     @field_validator("embeddings")
     @classmethod
-    def _not_chosen(cls, value: dict[str, Upstream]) -> dict[str, Upstream]:
+    def _check_embeddings(cls, value: dict[str, Upstream]) -> dict[str, Upstream]:
         for name, upstream in value.items():
-            if upstream.start is not None:
-                raise ValueError(f"{name}.{upstream.start}: no router chooses a model of embeddings")
+            if upstream.joins_by is not None:
+                raise ValueError(f"{name}.{upstream.joins_by}: no router chooses a model of embeddings")
         return value
 
 
 def load_upstreams(path: str | Path) -> Upstreams:
-    """Read the file.
+    """Read an upstreams file without a look at the environment or at a router.
 
     Raises:
-        RouterError: it cannot be read or is invalid.
+        RouterError: the file cannot be read, is no YAML or has invalid fields.
     """
     path = Path(path)
     text = ""
@@ -291,10 +311,14 @@ def load_upstreams(path: str | Path) -> Upstreams:
 
 
 def read_upstreams(path: str | Path, arms: Sequence[str]) -> Upstreams:
-    """Read and check the file for a router's models.
+    """Read an upstreams file, and check that it has all models of a router and that their keys are set.
+
+    Args:
+        arms: names of the router's models.
 
     Raises:
-        RouterError: the file cannot be read or is invalid, or an endpoint or API key is absent.
+        RouterError: the file cannot be read or is invalid, a model has no endpoint, or the environment
+            variable of an API key is not set.
     """
     path = Path(path)
     upstreams = load_upstreams(path)

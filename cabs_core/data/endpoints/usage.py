@@ -1,10 +1,12 @@
-"""The bill of a call: tokens as the provider reports them, its own price where it names one, else ours, else
-an estimate.
+"""Tokens and cost of a call, as they are read from the usage block of a provider's reply.
 
-Providers count in different ways. `output` is the larger of what is called completion and what the total
-leaves beside the input, for some report reasoning in the total alone. Anthropic and Bedrock leave out of the
-input what came from the cache or was written to it; where a total is given it decides whether a count of the
-cache stands beside the input or in it.
+The cost is the provider's own if the reply names one in US dollars. Otherwise the tokens are multiplied by
+our prices. If the reply has no sound counts, the caller may estimate them (`estimate_tokens`).
+
+Providers count in different ways. Some report reasoning in the total alone, so `output` is the larger of the
+reported output and of the total less the input. Anthropic and Bedrock leave tokens that were read from or
+written to the cache out of the input. Where a total is given, the total decides whether the cache is part of
+the input.
 """
 
 import functools
@@ -19,13 +21,15 @@ from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.pool_files.prices import ORDINARY, CallPrice, names_of_tiers
 
-#: a count above it is no count: the longest contexts are of some ten million tokens
+#: A larger count of tokens is an error: the longest contexts have some ten million tokens.
 MOST_TOKENS = 100_000_000
-#: USD; a bill of one call above it is no bill
-MOST_USD = 10_000.0
+#: USD. A larger cost of one call is an error.
+MOST_CALL_USD = 10_000.0
+#: Elements of a list in a usage block that are read at most.
 _MOST_STEPS = 100
+#: A count that is written as text.
 _DIGITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
-#: names that providers give a count, in the order in which they are looked for
+#: Names of the count of all input tokens, in the order in which they are looked for.
 INPUT = (
     "prompt_tokens",  # OpenAI and nearly everyone
     "promptTokenCount",  # Gemini
@@ -39,6 +43,7 @@ INPUT = (
     "input_token_count",  # watsonx
     "total_input_tokens",  # Gemini's interactions
 )
+#: Names of the count of all output tokens, in the order in which they are looked for.
 OUTPUT = (
     "completion_tokens",
     "completionTokens",
@@ -51,11 +56,15 @@ OUTPUT = (
     "generation_token_count",
     "total_output_tokens",
 )
+#: Names of the count of input and output together.
 TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
-#: Gemini's answer, which does not hold its reasoning
+#: Gemini's count of the answer, without its reasoning.
 _ANSWER = ("candidatesTokenCount", "candidates_token_count")
+#: Tokens of tools' results, which Gemini counts in addition to the prompt.
 _TOOLS = ("toolUsePromptTokenCount", "tool_use_prompt_token_count", "total_tool_use_tokens")
+#: Tokens read from the cache, in the names of Anthropic and Bedrock, who leave them out of the input.
 _CACHED = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
+#: Tokens read from the cache, in the names of providers whose input contains them.
 _CACHED_WITHIN = (
     "cached_tokens",
     "prompt_cache_hit_tokens",  # DeepSeek
@@ -65,12 +74,15 @@ _CACHED_WITHIN = (
     "cached_content_token_count",
     "total_cached_tokens",
 )
+#: Tokens written to the cache, in the names of Anthropic and Bedrock, who leave them out of the input.
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-#: Anthropic's counts by how long what was written is kept
+#: Anthropic's block of tokens written to the cache, by the time for which they are kept.
 _WRITTEN_BY_LIFE = ("cache_creation", "cacheCreation")
-#: Bedrock's list of the same counts: [{ttl: 1h, inputTokens: 200}]
+#: Bedrock's list of tokens written to the cache: [{ttl: 1h, inputTokens: 200}].
 _WRITTEN_LIST = ("cacheDetails", "cache_details")
+#: Tokens written to the cache, in the names of providers whose input contains them.
 _WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens", _WRITTEN[0])
+#: Tokens of reasoning.
 _REASONING = (
     "reasoning_tokens",
     "reasoningTokens",
@@ -79,24 +91,27 @@ _REASONING = (
     "thinking_tokens",
     "total_thought_tokens",
 )
+#: Tokens of sound.
 _AUDIO = ("audio_tokens", "audioTokens")
+#: Fields that divide the tokens from the cache by modality.
 _CACHED_DETAILS = (
     "cached_tokens_details",
     "cachedTokensDetails",
     "cacheTokensDetails",
     "cache_tokens_details",
 )
-#: Gemini's lists of counts by modality: of the prompt, of tools' results, of the answer, of the cache
+#: Gemini's lists of input tokens by modality, of the prompt and of tools' results.
 _PROMPT_LISTS = (
     "promptTokensDetails",
     "prompt_tokens_details",
     "toolUsePromptTokensDetails",
     "tool_use_prompt_tokens_details",
 )
+#: Gemini's lists of output tokens by modality.
 _ANSWER_LISTS = ("candidatesTokensDetails", "candidates_tokens_details")
-#: tokens of cited pages, which Perplexity bills like the input and leaves out of every total
+#: Tokens of cited pages. Perplexity bills them like the input and leaves them out of every total.
 _CITATIONS = ("citation_tokens", "citationTokens")
-#: web searches that a provider made for the call
+#: Number of web searches that a provider made for the call.
 _SEARCHES = (
     "searches",
     "web_search_requests",  # Anthropic
@@ -110,7 +125,7 @@ _SEARCHES = (
     "num_web_searches",
     "search_requests",
 )
-#: blocks within a usage block that may hold these counts
+#: Blocks within a usage block that may hold the number of searches.
 _TOOL_BLOCKS = (
     "server_tool_use",
     "serverToolUse",
@@ -119,12 +134,12 @@ _TOOL_BLOCKS = (
     "tool_usage",
     "toolUsage",
 )
-#: fields of a usage block or of a reply that name a service tier or a speed;
-#: Anthropic asks more where `inference_geo` keeps a call in one country
+#: Fields of a usage block or of a reply that name a service tier or a speed. Anthropic also asks a higher
+#: price if `inference_geo` keeps a call in one country.
 _TIERS = ("service_tier", "serviceTier", "speed", "traffic_type", "trafficType", "inference_geo")
-#: Cohere's bill
+#: Cohere's block of the tokens that it bills, which differ from those that it counts.
 _BILLED = ("billed_units",)
-#: fields that hold what the provider says that a call cost; of an object, its field with the sum
+#: Fields that hold the cost of the call as the provider reports it: a number, a text or an object.
 _COSTS = (
     "cost",
     "total_cost",
@@ -135,60 +150,83 @@ _COSTS = (
     "estimated_cost",
     "estimatedCost",
 )
+#: Fields of a cost that is an object which hold its sum.
 _SUMS = ("total_cost", "totalCost", "total", "amount", "value", "usd")
-_TICKS = "cost_in_usd_ticks"  # xAI; 1e10 are a dollar
+#: xAI's field of the cost in ticks; 1e10 ticks are one dollar.
+_TICKS = "cost_in_usd_ticks"
+#: Fields that name the unit or the currency of a cost.
 _CURRENCIES = ("currency", "cost_currency", "costCurrency", "unit")
-_DETAILS = (
-    (
-        "prompt_tokens_details",
-        "input_tokens_details",
-        "input_token_details",
-        "promptTokensDetails",
-        "inputTokensDetails",
-        "inputTokenDetails",
-    ),
-    (
-        "completion_tokens_details",
-        "output_tokens_details",
-        "output_token_details",
-        "completionTokensDetails",
-        "outputTokensDetails",
-        "outputTokenDetails",
-    ),
+#: Blocks that divide the input tokens by kind.
+_INPUT_DETAILS = (
+    "prompt_tokens_details",
+    "input_tokens_details",
+    "input_token_details",
+    "promptTokensDetails",
+    "inputTokensDetails",
+    "inputTokenDetails",
 )
-#: every field of a usage block from which tokens are counted
+#: Blocks that divide the output tokens by kind.
+_OUTPUT_DETAILS = (
+    "completion_tokens_details",
+    "output_tokens_details",
+    "output_token_details",
+    "completionTokensDetails",
+    "outputTokensDetails",
+    "outputTokenDetails",
+)
+#: All fields of a usage block from which tokens are counted.
 FIELDS = (
-    *(*INPUT, *OUTPUT, *TOTAL, *_ANSWER, *_TOOLS, *_CACHED, *_CACHED_WITHIN, *_WRITTEN, *_REASONING),
-    *(
-        *_DETAILS[0],
-        *_DETAILS[1],
-        *_BILLED,
-        *_WRITTEN_BY_LIFE,
-        *_WRITTEN_LIST,
-        *_PROMPT_LISTS,
-        *_ANSWER_LISTS,
-    ),
-    *(*_CACHED_DETAILS, *_CITATIONS),
+    *INPUT,
+    *OUTPUT,
+    *TOTAL,
+    *_ANSWER,
+    *_TOOLS,
+    *_CACHED,
+    *_CACHED_WITHIN,
+    *_WRITTEN,
+    *_REASONING,
+    *_INPUT_DETAILS,
+    *_OUTPUT_DETAILS,
+    *_BILLED,
+    *_WRITTEN_BY_LIFE,
+    *_WRITTEN_LIST,
+    *_PROMPT_LISTS,
+    *_ANSWER_LISTS,
+    *_CACHED_DETAILS,
+    *_CITATIONS,
 )
-#: fields from which a usage block says more than tokens: searches, tier, and the provider's own cost
+#: Fields of a usage block from which more than tokens is read: searches, tier, and the provider's own cost.
 MORE_FIELDS = (
-    *(*_SEARCHES, *_TOOL_BLOCKS, *_TIERS, *_COSTS, *_CURRENCIES, _TICKS),
-    *("is_byok", "cost_details", "iterations"),
+    *_SEARCHES,
+    *_TOOL_BLOCKS,
+    *_TIERS,
+    *_COSTS,
+    *_CURRENCIES,
+    _TICKS,
+    "is_byok",
+    "cost_details",
+    "iterations",
 )
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """What a provider counts of a call.
+    """Counts of a call as its provider reports them.
 
     Attributes:
-        input, output: all tokens in and out. cached, cache_write and audio_in are parts of the input,
-            reasoning and audio_out parts of the output, cache_write_1h a part of cache_write.
-        usd: cost of the call as the provider reports it, or None if it reports none in US dollars.
+        input: all input tokens.
+        output: all output tokens.
+        cached: input tokens that were read from the cache.
+        cache_write: input tokens that were written to the cache.
+        reasoning: output tokens of reasoning.
+        audio_in: input tokens of sound that were neither read from nor written to the cache.
+        audio_out: output tokens of sound.
+        usd: cost of the call as the provider reports it. None if it reports none in US dollars.
+        cache_write_1h: the part of `cache_write` that is kept for an hour.
         searches: web searches that the provider made for the call.
-        tier: service tier and speed that the reply names, such as `flex` or `priority, fast`; empty if they
+        tier: service tiers and speeds that the reply names, such as `flex` or `priority, fast`. Empty if they
             are the ordinary ones.
-        currency: currency of a cost that the provider reports in another one than US dollars.
+        currency: currency of a cost that the provider reports in another one than US dollars, otherwise ''.
     """
 
     input: float = 0.0
@@ -205,7 +243,10 @@ class Tokens:
     currency: str = ""
 
     def cost(self, price: CallPrice | None) -> float | None:
-        """Return the provider's own cost, else the cost by a price, in USD. None if there is neither."""
+        """Return the cost of the call in USD, or None if neither the provider nor a price says it.
+
+        The provider's own cost counts first. A price counts tokens by kind, tier and searches.
+        """
         if self.usd is not None or price is None:
             return self.usd
         rates = price.rates(self.input)
@@ -225,10 +266,10 @@ class Tokens:
         return tokens + self.searches * (price.per_search or 0.0)
 
     def unpriced(self, price: CallPrice | None) -> tuple[str, ...]:
-        """Return what the reply names and the cost by a price does not hold, in words.
+        """Return what the reply names and its cost by a price does not contain.
 
-        The words are `tier NAME`, `N searches` and `a cost in CURRENCY`. They are few, so that calls can be
-        counted by them.
+        The words are `tier NAME`, `N searches` and `a cost in CURRENCY`. There are few different ones, so
+        that calls can be counted by them. None are returned if the provider reports the cost in USD.
         """
         if self.usd is not None:
             return ()
@@ -243,193 +284,224 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Bill:
-    """Cost and counts of a call.
+    """Cost and token counts of a call.
 
     Attributes:
-        cost: USD, or None if the cost is not known.
-        tokens: counts, or None if they are neither reported nor estimated.
-        estimated: True if the counts are not the provider's.
-        unpriced: what the reply names and the cost does not hold (`Tokens.unpriced`).
+        cost: USD. None if the cost is not known.
+        tokens: counts. None if they are neither reported nor estimated.
+        is_estimated: True if the counts are estimated, not the provider's.
+        unpriced: what the reply names and the cost does not contain (`Tokens.unpriced`).
     """
 
     cost: float | None = None
     tokens: Tokens | None = None
-    estimated: bool = False
+    is_estimated: bool = False
     unpriced: tuple[str, ...] = ()
 
     @property
     def tokens_in(self) -> float | None:
-        """Tokens in."""
+        """Input tokens, or None if there are no counts."""
         return None if self.tokens is None else self.tokens.input
 
     @property
     def tokens_out(self) -> float | None:
-        """Tokens out."""
+        """Output tokens, or None if there are no counts."""
         return None if self.tokens is None else self.tokens.output
 
 
-def estimated(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
-    """Counts where none were reported: of the request, and of so many bytes of text, within its limit."""
+def estimate_tokens(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
+    """Return estimated counts of a call for which the provider reports none.
+
+    Args:
+        tokens_in: estimated tokens of the request, which become the input.
+        written: bytes of text that the model wrote. Four of them are one token of the output, rounded up.
+        most_output: largest output in tokens that the request allows. None if there is no limit.
+    """
     output = float(math.ceil(written / BYTES_A_TOKEN))
     return Tokens(tokens_in, output if most_output is None else min(output, most_output))
 
 
-def tokens_of(usage: Any) -> Tokens | None:
-    """Read the usage block of a reply, in the names of whichever provider.
+def read_tokens(usage: Any) -> Tokens | None:
+    """Return the counts in the usage block of a reply, in the names of any provider.
 
-    A count is a finite number from 0 to `MOST_TOKENS`, or such a number as text. A part that is unsound
-    counts 0, and no part is larger than its whole. Of Cohere's two counts the one that it bills is read.
+    A count is a finite number from 0 to `MOST_TOKENS`, or such a number as text. A part with another value
+    counts 0, and no part is larger than its whole. Cohere has two counts of a call; the billed one is read.
 
     Returns:
-        None if there is no sound count of the input, or none that says how much was written.
+        None if there is no sound count of the input, or none from which the output follows.
     """
     if not isinstance(usage, Mapping):
         return None
-    more = [t for part in _apart(usage) if (t := tokens_of(part)) is not None]
-    if billed := _part(usage, _BILLED):
+    compactions = [read_tokens(step) for step in _compaction_steps(usage)]
+    billed = _block(usage, _BILLED)
+    if billed:
         usage = {**usage, **billed}
     counts = _counts(usage)
-    named = next((name for name in INPUT if name in counts), None)
-    if named is None:
+    input_name = next((name for name in INPUT if name in counts), None)
+    if input_name is None:
         return None
-    entry, output, total = counts[named], _first(counts, OUTPUT), _first(counts, TOTAL)
-    into, out = (_counts(_part(usage, names)) for names in _DETAILS)
-    reasoning = _first(out, _REASONING) or _first(counts, _REASONING) or 0.0
-    if any(name in usage for name in _ANSWER) or (output is None and named == "promptTokenCount"):
-        output = (_first(counts, _ANSWER) or 0.0) + reasoning
+    tokens_in = counts[input_name]
+    output = _first_count(counts, OUTPUT)
+    total = _first_count(counts, TOTAL)
+    input_details = _counts(_block(usage, _INPUT_DETAILS))
+    output_details = _counts(_block(usage, _OUTPUT_DETAILS))
+    reasoning = _first_count(output_details, _REASONING) or _first_count(counts, _REASONING) or 0.0
+    if any(name in usage for name in _ANSWER) or (output is None and input_name == "promptTokenCount"):
+        output = (_first_count(counts, _ANSWER) or 0.0) + reasoning
     if output is None:
         if total is None or any(usage.get(name) is not None for name in OUTPUT):
-            return None  # nothing says what was written, or a count that is none does
+            return None
         output = 0.0
-    entry += _first(counts, _TOOLS) or 0.0
-    cached = _first(counts, _CACHED) or 0.0
+    tokens_in += _first_count(counts, _TOOLS) or 0.0
+    cached = _first_count(counts, _CACHED) or 0.0
     lives = _written_by_life(usage)
-    written = _first(counts, _WRITTEN) or sum(lives.values())
+    written = _first_count(counts, _WRITTEN) or sum(lives.values())
     if cached or written:
-        if _beside(named, entry, output, cached + written, total, reasoning, bool(into)):
-            entry += cached + written
+        is_extra = _is_cache_extra(
+            cached + written,
+            tokens_in,
+            unassigned=None if total is None else total - tokens_in - output,
+            reasoning=reasoning,
+            is_extra_by_name=input_name.startswith("input") and not input_details,
+        )
+        if is_extra:
+            tokens_in += cached + written
     else:
-        cached = _first(into, _CACHED_WITHIN) or _first(counts, _CACHED_WITHIN) or 0.0
-        written = _first(into, _WRITTEN_WITHIN) or 0.0
+        cached = _first_count(input_details, _CACHED_WITHIN) or _first_count(counts, _CACHED_WITHIN) or 0.0
+        written = _first_count(input_details, _WRITTEN_WITHIN) or 0.0
     if total is not None:
-        output = max(output, total - entry)
-    if reasoning > output:  # so it is in no total
+        output = max(output, total - tokens_in)
+    if reasoning > output:  # so neither the output nor the total contains the reasoning
         output += reasoning
-    entry += _first(counts, _CITATIONS) or 0.0
-    cached = min(cached, entry)
-    written = min(written, entry - cached)
-    heard, spoken = _sound(usage, into, out)
+    tokens_in += _first_count(counts, _CITATIONS) or 0.0
+    cached = min(cached, tokens_in)
+    written = min(written, tokens_in - cached)
+    audio_in, audio_out = _audio_tokens(usage, input_details, output_details)
     reasoning = min(reasoning, output)
-    usd, currency = _own_cost(usage)
-    counted = Tokens(
-        input=entry,
+    usd, currency = _reported_cost(usage)
+    tokens = Tokens(
+        input=tokens_in,
         output=output,
         cached=cached,
         cache_write=written,
         reasoning=reasoning,
-        audio_in=min(heard, entry - cached - written),
-        audio_out=min(spoken, output - reasoning),
+        audio_in=min(audio_in, tokens_in - cached - written),
+        audio_out=min(audio_out, output - reasoning),
         usd=usd,
         cache_write_1h=min(lives.get("1h", 0.0), written),
         searches=_searches(usage),
         tier=_tier(usage),
         currency=currency,
     )
-    return functools.reduce(_both, more, counted)
+    return functools.reduce(_add, [part for part in compactions if part is not None], tokens)
 
 
-def usage_of_reply(reply: Any) -> Any:
-    """Return the usage block of a reply, with the tier, the searches and the cost that stand beside it.
+def read_usage(reply: Any) -> Any:
+    """Return the usage block of a reply, with the tier, the searches and the cost that stand outside of it.
 
     OpenAI names the tier at the top of a reply and lists searches among the output. Vercel's gateway puts its
-    cost into `provider_metadata`. A reply without a usage block returns what stands at `usage`.
+    cost into `provider_metadata`. Values that the usage block has itself are kept. A reply whose `usage` is
+    no object returns that value, or None if there is none.
     """
-    if not isinstance(reply, Mapping) or not isinstance(usage := reply.get("usage"), Mapping):
-        return reply.get("usage") if isinstance(reply, Mapping) else None
-    beside = {name: reply[name] for name in _TIERS if reply.get(name) is not None and name not in usage}
+    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+    if not isinstance(usage, Mapping):
+        return usage
+    added = {name: reply[name] for name in _TIERS if reply.get(name) is not None and name not in usage}
     output = reply.get("output")
     searches = sum(map(_is_search, output)) if isinstance(output, list) else 0
     if searches and not _searches(usage):
-        beside["searches"] = searches
-    gateway = _part(_part(reply, ("provider_metadata", "providerMetadata")), ("gateway",))
+        added["searches"] = searches
+    gateway = _block(_block(reply, ("provider_metadata", "providerMetadata")), ("gateway",))
     if gateway.get("cost") is not None and not any(usage.get(name) is not None for name in _COSTS):
-        beside["cost"] = gateway["cost"]
-    return {**usage, **beside} if beside else usage
+        added["cost"] = gateway["cost"]
+    return {**usage, **added} if added else usage
 
 
 def _is_search(item: Any) -> bool:
-    """Whether an item of OpenAI's output is a search: opening a page it found is not billed."""
+    """Return True if an item of OpenAI's output is a billed web search.
+
+    The model may also open a page that a search found. Such a step is not billed.
+    """
     if not isinstance(item, Mapping) or item.get("type") != "web_search_call":
         return False
-    return bool(_part(item, ("action",)).get("type", "search") == "search")
+    return bool(_block(item, ("action",)).get("type", "search") == "search")
 
 
 def _searches(usage: Mapping[str, Any]) -> float:
-    """Return the number of web searches that a usage block names."""
-    blocks = [usage, *(_part(usage, (name,)) for name in _TOOL_BLOCKS if name in usage)]
+    """Return the number of web searches that a usage block names, or 0."""
+    blocks = [usage, *(_block(usage, (name,)) for name in _TOOL_BLOCKS if name in usage)]
     for block in blocks:
-        number = _first(_counts(block), _SEARCHES)
+        number = _first_count(_counts(block), _SEARCHES)
         if number:
             return number
     return 0.0
 
 
 def _tier(usage: Mapping[str, Any]) -> str:
-    """Return the tiers and speeds that a usage block names beside the ordinary ones."""
-    named = []
+    """Return the tiers and speeds that a usage block names, without ordinary ones, separated by commas."""
+    names = []
     for field in _TIERS:
         value = usage.get(field)
         if isinstance(value, Mapping):  # Bedrock: {type: flex}
             value = value.get("type")
         if isinstance(value, str) and value.strip():
-            named.append(re.sub(r"[\s-]+", "_", value.strip().casefold())[:40])
-    return ", ".join(dict.fromkeys(name for name in named if name not in ORDINARY))
+            names.append(re.sub(r"[\s-]+", "_", value.strip().casefold())[:40])
+    return ", ".join(dict.fromkeys(name for name in names if name not in ORDINARY))
 
 
 def _written_by_life(usage: Mapping[str, Any]) -> dict[str, float]:
-    """Return the tokens written to the cache, by how long they are kept: `5m` or `1h`."""
+    """Return the tokens written to the cache by the time for which they are kept: {`5m` or `1h`: tokens}."""
     lives: dict[str, float] = {}
-    for name, number in _counts(_part(usage, _WRITTEN_BY_LIFE)).items():
+    for name, number in _counts(_block(usage, _WRITTEN_BY_LIFE)).items():
         life = "1h" if "1h" in name else "5m"
         lives[life] = lives.get(life, 0.0) + number
-    for item in _list(usage, _WRITTEN_LIST):
+    for item in _objects_of(usage, _WRITTEN_LIST):
         life = "1h" if str(item.get("ttl")).casefold() in ("1h", "one_hour", "3600") else "5m"
-        lives[life] = lives.get(life, 0.0) + (_first(_counts(item), INPUT) or 0.0)
+        lives[life] = lives.get(life, 0.0) + (_first_count(_counts(item), INPUT) or 0.0)
     return lives
 
 
-def _sound(
-    usage: Mapping[str, Any], into: Mapping[str, float], out: Mapping[str, float]
+def _audio_tokens(
+    usage: Mapping[str, Any], input_details: Mapping[str, float], output_details: Mapping[str, float]
 ) -> tuple[float, float]:
-    """Return tokens of sound in, without those from the cache, and out."""
-    heard = _first(into, _AUDIO) or sum(
-        _of_modality(usage, (name,)) for name in _PROMPT_LISTS if name in usage
+    """Return (input tokens of sound that were not read from the cache, output tokens of sound)."""
+    heard = _first_count(input_details, _AUDIO) or sum(
+        _modality_tokens(usage, (name,)) for name in _PROMPT_LISTS if name in usage
     )
-    spoken = _first(out, _AUDIO) or _of_modality(usage, _ANSWER_LISTS)
-    holders = (_part(usage, _DETAILS[0]), usage)
-    within = [_first(_counts(_part(holder, _CACHED_DETAILS)), _AUDIO) or 0.0 for holder in holders]
-    cached = max([*within, _of_modality(usage, _CACHED_DETAILS)])
+    spoken = _first_count(output_details, _AUDIO) or _modality_tokens(usage, _ANSWER_LISTS)
+    holders = (_block(usage, _INPUT_DETAILS), usage)
+    within = [_first_count(_counts(_block(holder, _CACHED_DETAILS)), _AUDIO) or 0.0 for holder in holders]
+    cached = max([*within, _modality_tokens(usage, _CACHED_DETAILS)])
     return max(heard - cached, 0.0), spoken
 
 
-def _of_modality(usage: Mapping[str, Any], names: Iterable[str], modality: str = "AUDIO") -> float:
-    """Return the count of a modality in Gemini's list [{modality: AUDIO, tokenCount: 900}]."""
-    items = [item for item in _list(usage, names) if str(item.get("modality")).upper().endswith(modality)]
+def _modality_tokens(usage: Mapping[str, Any], names: Iterable[str], modality: str = "AUDIO") -> float:
+    """Return the tokens of a modality in Gemini's list [{modality: AUDIO, tokenCount: 900}], or 0.
+
+    Args:
+        names: fields of the usage block that may hold the list; the first one that does is read.
+    """
+    items = [
+        item for item in _objects_of(usage, names) if str(item.get("modality")).upper().endswith(modality)
+    ]
     if not items:
         return 0.0
-    return sum(_first(_counts(item), ("tokenCount", "token_count", "tokens")) or 0.0 for item in items)
+    return sum(_first_count(_counts(item), ("tokenCount", "token_count", "tokens")) or 0.0 for item in items)
 
 
-def _list(usage: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
-    """Return the objects of the first of these fields that holds a list."""
+def _objects_of(usage: Mapping[str, Any], names: Iterable[str]) -> list[Mapping[str, Any]]:
+    """Return the objects among the first 100 elements of the first of these fields that holds a list."""
     for name in names:
         if isinstance(usage.get(name), list):
             return [item for item in usage[name][:_MOST_STEPS] if isinstance(item, Mapping)]
     return []
 
 
-def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """What was counted beside the rest: Anthropic's summaries of a long conversation."""
+def _compaction_steps(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the usage blocks of Anthropic's summaries of a long conversation.
+
+    Anthropic bills these steps in addition to the counts of the usage block itself.
+    """
     steps = usage.get("iterations")
     if not isinstance(steps, list):
         return []
@@ -437,66 +509,86 @@ def _apart(usage: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [{**part, "iterations": None} for part in parts]
 
 
-def _both(one: Tokens, other: Tokens) -> Tokens:
-    """Add the counts of two parts of a call; the cost, its currency and the tier are those of the first."""
+def _add(first: Tokens, second: Tokens) -> Tokens:
+    """Return the counts of two parts of a call, added up. Cost, currency and tier are those of the first."""
     names = [f.name for f in fields(Tokens) if f.name not in ("usd", "tier", "currency")]
-    return replace(one, **{name: getattr(one, name) + getattr(other, name) for name in names})
+    return replace(first, **{name: getattr(first, name) + getattr(second, name) for name in names})
 
 
-def _beside(
-    named: str,
-    entry: float,
-    output: float,
+def _is_cache_extra(
     cache: float,
-    total: float | None,
+    tokens_in: float,
+    *,
+    unassigned: float | None,
     reasoning: float,
-    details: bool,
+    is_extra_by_name: bool,
 ) -> bool:
-    """Whether counts of the cache stand beside the count of the input, not in it."""
-    if cache > entry:
+    """Return True if the tokens of the cache are not part of the reported input.
+
+    Args:
+        cache: tokens read from and written to the cache.
+        tokens_in: reported input.
+        unassigned: total less input and output. None if no total is reported.
+        reasoning: tokens of reasoning, which some totals contain and the output does not.
+        is_extra_by_name: answer for a block whose counts do not decide: True for the names of Anthropic and
+            Bedrock.
+    """
+    if cache > tokens_in:
         return True
-    if total is not None:
-        rest = total - entry - output
-        if rest in (0.0, reasoning) or rest < cache:
+    if unassigned is not None:
+        if unassigned in (0.0, reasoning) or unassigned < cache:
             return False
-        if rest in (cache, cache + reasoning):
+        if unassigned in (cache, cache + reasoning):
             return True
-    return named.startswith("input") and not details  # Anthropic's, Bedrock's
+    return is_extra_by_name
 
 
-def _own_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
-    """Return the cost of a call as its provider reports it.
+def _reported_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return the cost of a call as its provider or gateway reports it.
+
+    OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI and several gateways report a cost.
 
     Returns:
-        (USD, or None if there is no sound cost in US dollars; the currency of a cost in another one, or '').
-        A cost comes from OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI or a gateway.
+        (usd, currency). `usd` is None if there is no sound cost in US dollars. `currency` is '' unless the
+        cost is in another currency.
     """
-    currency = _currency(usage)
+    usd, currency = _cost_of_fields(usage)
+    if currency:
+        return None, currency
+    if usd is None:
+        ticks = usage.get(_TICKS)
+        if ticks is not None and is_number_up_to(ticks, MOST_CALL_USD * 1e10):
+            usd = float(ticks) * 1e-10
+    if usd is not None and usage.get("is_byok") is True:
+        # With an own key the gateway reports its fee alone, and the provider behind it bills the call.
+        provider_cost = _block(usage, ("cost_details",)).get("upstream_inference_cost")
+        provider_usd, _ = _dollars(provider_cost, "")
+        usd = None if provider_usd is None else usd + provider_usd
+    return usd, ""
+
+
+def _cost_of_fields(usage: Mapping[str, Any]) -> tuple[float | None, str]:
+    """Return (USD or None, other currency or '') of the first cost field that holds a sound cost."""
+    block_currency = _currency(usage)
     for name in _COSTS:
         value = usage.get(name)
         if value is None:
             continue
-        here = currency
+        currency = block_currency
         if isinstance(value, Mapping):
-            here = _currency(value) or currency
+            currency = _currency(value) or block_currency
             value = next((value[n] for n in _SUMS if value.get(n) is not None), None)
-        usd, foreign = _dollars(value, here)
-        if foreign:
-            return None, foreign
-        if usd is not None:
-            break
-    else:
-        ticks = usage.get(_TICKS)
-        usd = float(ticks) * 1e-10 if ticks is not None and count_in(ticks, MOST_USD * 1e10) else None
-    if usd is not None and usage.get("is_byok") is True:
-        # the fee alone: the provider behind it bills by itself
-        behind, _ = _dollars(_part(usage, ("cost_details",)).get("upstream_inference_cost"), "")
-        return (None if behind is None else usd + behind), ""
-    return usd, ""
+        usd, foreign = _dollars(value, currency)
+        if foreign or usd is not None:
+            return usd, foreign
+    return None, ""
 
 
 def _currency(block: Mapping[str, Any]) -> str:
-    """Return the unit or currency that a block names for its cost, or '' if it names none."""
+    """Return the unit or currency that a block names for its cost, or '' if it names none.
+
+    A field called `unit` counts only if it holds a unit of money, since other blocks use it for tokens.
+    """
     for name in _CURRENCIES:
         word = block.get(name)
         if isinstance(word, str) and word.strip() and (name != "unit" or unit_of(word) is not None):
@@ -505,7 +597,16 @@ def _currency(block: Mapping[str, Any]) -> str:
 
 
 def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
-    """Return (a cost in USD or None, its currency if that is another one)."""
+    """Convert a cost to US dollars.
+
+    Args:
+        value: a number, or a text such as `$0.02`.
+        unit: unit or currency that stands beside the cost; '' stands for US dollars.
+
+    Returns:
+        (USD, '') for a sound cost in dollars or cents, (None, currency) for one in another currency,
+        (None, '') for anything else.
+    """
     if isinstance(value, str):
         amount = read_amount(value)
         if amount is None:
@@ -513,45 +614,53 @@ def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
         if amount.usd is None:
             return None, amount.unit
         value = amount.usd if unit_of(unit or "USD") == "USD" else amount.value
-    if not count_in(value, MOST_USD * 1e9):
+    if not is_number_up_to(value, MOST_CALL_USD * 1e9):
         return None, ""
     if unit:
         known = Amount(float(value), unit_of(unit) or unit)
         if known.usd is None:
             return None, known.unit[:10]
         value = known.usd
-    return (float(value), "") if value <= MOST_USD else (None, "")
+    return (float(value), "") if value <= MOST_CALL_USD else (None, "")
 
 
-def count_in(value: Any, most: float) -> bool:
-    """Whether a value is a number from 0 to `most`; an integer of any length compares."""
+def is_number_up_to(value: Any, most: float) -> bool:
+    """Return True if a value is a number from 0 to `most`. NaN and booleans are no numbers here.
+
+    Integers of any length are compared without an overflow.
+    """
     return isinstance(value, int | float) and not isinstance(value, bool) and bool(0 <= value <= most)
 
 
-def counted_output(usage: Mapping[str, Any]) -> float | None:
-    """What a usage block calls the output, which may leave out reasoning; None: it has no sound count."""
-    return _first(_counts(usage), OUTPUT)
+def reported_output(usage: Mapping[str, Any]) -> float | None:
+    """Return the output tokens that a usage block names, which may leave out reasoning.
+
+    Return None if the block has no sound count of the output.
+    """
+    return _first_count(_counts(usage), OUTPUT)
 
 
-def with_output(usage: dict[str, Any], least: float) -> dict[str, Any]:
-    """A usage block whose count of the output, where it has a sound one, is at least so many tokens."""
-    name = next((name for name in OUTPUT if count(usage.get(name)) is not None), None)
+def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
+    """Return a usage block whose sound count of the output, if it has one, is raised to at least `least`."""
+    name = next((name for name in OUTPUT if as_count(usage.get(name)) is not None), None)
     return usage if name is None else {**usage, name: max(usage[name], least)}
 
 
-def _part(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
-    """The first of these fields that holds others; an empty one where there is none."""
+def _block(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
+    """Return the first of these fields that holds an object, or an empty object."""
     for name in names:
-        if name in usage and isinstance(part := usage[name], Mapping):
-            return part
+        if name in usage:
+            block = usage[name]
+            if isinstance(block, Mapping):
+                return block
     return {}
 
 
-def _counts(part: Mapping[str, Any]) -> dict[str, float]:
-    """Return the fields that are sound counts, also those that gateways write as text."""
+def _counts(block: Mapping[str, Any]) -> dict[str, float]:
+    """Return the fields of a block that hold sound counts, also those that gateways write as text."""
     counts = {}
-    for name, value in part.items():
-        number = count(_number(value) if isinstance(value, str) else value)
+    for name, value in block.items():
+        number = as_count(_number(value) if isinstance(value, str) else value)
         if number is not None:
             counts[name] = number
     return counts
@@ -562,8 +671,8 @@ def _number(text: str) -> float | None:
     return float(text) if _DIGITS.fullmatch(text.strip()) else None
 
 
-def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
-    """The first of these counts that there is."""
+def _first_count(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
+    """Return the count of the first of these names that has one, or None."""
     if not counts:
         return None
     for name in names:
@@ -572,8 +681,8 @@ def _first(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
     return None
 
 
-def count(value: Any) -> float | None:
-    """Return a value that is a sound number of tokens as a float, otherwise None."""
+def as_count(value: Any) -> float | None:
+    """Return the value as a float if it is a number from 0 to `MOST_TOKENS`, otherwise None."""
     if value is None:
         return None
-    return float(value) if count_in(value, MOST_TOKENS) else None
+    return float(value) if is_number_up_to(value, MOST_TOKENS) else None

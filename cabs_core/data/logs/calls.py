@@ -19,8 +19,8 @@ from cabs_core.data.endpoints.usage import (
     OUTPUT,
     TOTAL,
     Tokens,
-    tokens_of,
-    usage_of_reply,
+    read_tokens,
+    read_usage,
 )
 from cabs_core.data.tables.cells import as_number
 from cabs_core.data.tables.dotted import at, parsed
@@ -288,7 +288,7 @@ def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
 
 def usage_counts(call: LoggedCall, form: Format) -> Tokens | None:
     """Return what the provider's usage block counts; None if no sound one stands in the record."""
-    found = (tokens_of(block) for block in _usage_blocks(call, form))
+    found = (read_tokens(block) for block in _usage_blocks(call, form))
     return next((tokens for tokens in found if tokens is not None), None)
 
 
@@ -303,7 +303,7 @@ def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
         place, _, last = path.rpartition(".")
         holder = call.at(place) if place else next((v for v in call.views if v.get(last) is not None), None)
         if last == "usage" and isinstance(holder, Mapping) and isinstance(block, Mapping):
-            block = usage_of_reply({**holder, "usage": block})
+            block = read_usage({**holder, "usage": block})
         blocks.append(_usage(block, (*FIELDS, *MORE_FIELDS)))
     return blocks
 

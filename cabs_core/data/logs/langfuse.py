@@ -6,7 +6,7 @@ Sources: Langfuse's API, `observation-stream.ts` of its worker, "Blob storage ex
 from collections.abc import Mapping
 from typing import Any
 
-from cabs_core.data.endpoints.usage import count
+from cabs_core.data.endpoints.usage import as_count
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, labelled, named, upwards
 from cabs_core.data.tables.dotted import first, objects, parsed
 
@@ -90,7 +90,7 @@ def _usage(observation: Record) -> dict[str, float]:
     """Tokens in and out, which Langfuse keeps by kind, such as `input_cached_tokens`."""
     kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
     items = kinds.items() if isinstance(kinds, Mapping) else ()
-    counts = {name: number for name, v in items if (number := count(v)) is not None}
+    counts = {name: number for name, v in items if (number := as_count(v)) is not None}
     return {
         f"{side}_tokens": sum(number for name, number in counts.items() if side in name.casefold())
         for side in ("input", "output")

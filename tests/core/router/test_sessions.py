@@ -40,7 +40,7 @@ def message(text: str) -> dict:
 def test_the_text_that_a_request_is_routed_by(route_by, text):
     body = {"messages": [{"role": "system", "content": "rules"}, USER, ANSWER, message("make it shorter")]}
     request = ChatRequest.read(body, route_by=route_by)
-    assert request.text == text and request.continued and not request.in_tools
+    assert request.text == text and request.is_continued and not request.in_tools
     long = ChatRequest.read({"messages": [message("x" * 5_000_000)]}, route_by=route_by)
     assert len(long.text) == LONGEST  # cut before anything reads it
     image = ChatRequest.read({"messages": [USER, ANSWER, {"role": "user", "content": [IMAGE]}]})
@@ -65,7 +65,7 @@ def test_dialects_and_tool_loops():
     answered = {"type": "function_call_output", "call_id": "t", "output": "42"}
     asked = {"type": "function_call", "name": "f", "arguments": "{}"}
     request = ChatRequest.read({"instructions": "rules", "input": [USER, asked, answered]})
-    assert request.in_tools and request.continued and request.text == "an SQL question"
+    assert request.in_tools and request.is_continued and request.text == "an SQL question"
     assert ChatRequest.read({"input": "just this"}).text == "just this"
     assert ChatRequest.read({"prompt": ["one", "two"]}).text == "two"
 
@@ -87,10 +87,10 @@ def test_the_key_of_a_session():
     assert key(headers={"x-session-id": "s1"}, caller="bob").key != session_key("s1")
     # derived: the same later in the conversation, another one with other rules or another cache key
     later = key({"messages": [USER, ANSWER, message("more")]})
-    assert key().derived and later.key == key().key and later.continued and not key().continued
+    assert key().derived and later.key == key().key and later.is_continued and not key().is_continued
     assert key({"prompt_cache_key": "k"}).key != key().key
     assert key({"messages": [{"role": "system", "content": "rules"}, USER]}).key != key().key
-    assert key({"previous_response_id": "r1"}).previous == "r1"
+    assert key({"previous_response_id": "r1"}).previous_response == "r1"
 
 
 FIELDS = ["messages", "input", "role", "content", "type", "text", "metadata", "session_id", "system"]
@@ -106,7 +106,7 @@ def test_no_body_is_too_odd(body):
     for route_by in options.ROUTE_BY:
         request = ChatRequest.read(body if isinstance(body, dict) else {"messages": body}, route_by=route_by)
         assert request.text is None or request.text.strip()
-        assert request.tokens >= request.earlier >= 0
+        assert request.tokens >= request.earlier_tokens >= 0
 
 
 def ask(router: Router, body: dict, **options):

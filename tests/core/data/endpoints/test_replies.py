@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cabs_core.data.endpoints.dialects import answer_of, text_of_answer
-from cabs_core.data.endpoints.replies import Meaning, judge, meaning, retry_after
+from cabs_core.data.endpoints.dialects import check_answer, read_answer_text
+from cabs_core.data.endpoints.replies import Meaning, judge, meaning_of, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
 
@@ -24,7 +24,7 @@ def test_meaning(reply):
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     for form in (content, body):
         found = judge(reply["status"], {}, form)
-        assert meaning(reply["status"], {}, form) == found.meaning
+        assert meaning_of(reply["status"], {}, form) == found.meaning
         if found.is_certain:
             assert found.meaning == reply["means"]
         else:
@@ -57,12 +57,12 @@ def test_words_of_the_caller_say_nothing():
 
 
 def test_headers_say_it_too():
-    assert meaning(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
-    assert meaning(500, {"Retry-After": "7"}, b"") == "wait" and meaning(500, {}, b"") == "retry"
+    assert meaning_of(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
+    assert meaning_of(500, {"Retry-After": "7"}, b"") == "wait" and meaning_of(500, {}, b"") == "retry"
     quota = {
         "error": {"message": "You exceeded your current quota, please check your plan and billing details."}
     }
-    assert meaning(429, {}, quota) == "account" and meaning(429, {"retry-after": "9"}, quota) == "wait"
+    assert meaning_of(429, {}, quota) == "account" and meaning_of(429, {"retry-after": "9"}, quota) == "wait"
     assert retry_after({"Retry-After": "60s"}) == 60
     assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
     assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None
@@ -91,7 +91,7 @@ def test_headers_say_it_too():
 )
 def test_how_an_answer_ended(word, state):
     answer = {"choices": [{"message": {"role": "assistant", "content": "so"}, "finish_reason": word}]}
-    broke_off, words = answer_of(answer, "chat")[1], text_of_answer(answer, "chat")
+    broke_off, words = check_answer(answer, "chat")[1], read_answer_text(answer, "chat")
     if state is None:
         assert word in broke_off and words is None
     else:

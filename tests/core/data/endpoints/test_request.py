@@ -48,8 +48,8 @@ def test_what_stood_before_is_measured_as_the_whole_is(word):
     """A conversation in Chinese is in the cache to the same part as an English one."""
     old = [{"role": "user", "content": word * 900}, {"role": "assistant", "content": word * 90}]
     request = ChatRequest.read({"messages": [*old, {"role": "user", "content": word * 10}]})
-    assert 0.98 < request.earlier / request.tokens < 1.0
-    assert request.earlier == ChatRequest.read({"messages": old}).tokens
+    assert 0.98 < request.earlier_tokens / request.tokens < 1.0
+    assert request.earlier_tokens == ChatRequest.read({"messages": old}).tokens
 
 
 IMAGE = {"type": "image", "source": {"type": "base64", "data": "A" * 100_000}}
