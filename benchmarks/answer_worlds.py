@@ -329,30 +329,46 @@ def truth_of(rung: Rung, drawn: Drawn, gain: float) -> tuple[float, float]:
     return difference, float(drawn.costs[rows, use].sum() / drawn.costs[:, 0].sum())
 
 
-def is_false(rung: Rung, difference: float, ratio: float, tolerance: float) -> bool:
-    """Return True if the word of a rung is not true of the generator."""
+def is_false(word: Word, difference: float, ratio: float, tolerance: float) -> bool:
+    """Return True if a word is not true of an option with this true difference and share of the cost."""
     small = 1e-9
     return {
         Word.BETTER: difference <= small,
         Word.CHEAPER: difference < -tolerance - small or ratio >= 1.0 - small,
         Word.AS_GOOD: difference < -tolerance - small,
         Word.WORSE: difference >= -small,
-    }.get(rung.word, False)
+    }.get(word, False)
 
 
-def t_settles(table: ScoredTable, options: AnswerOptions) -> dict[str, bool]:
-    """For every other model: does Student's paired test of all rows settle the switch at the same level?"""
-    d = table.scores[:, 1:] - table.scores[:, :1]
+def t_settles(drawn: Drawn, options: AnswerOptions) -> dict[str, bool]:
+    """Return {other model: Student's paired test of all rows says something true of it at the same level}.
+
+    A statement that is not true of the generator counts for nothing, so power is of true words alone.
+    """
+    table = drawn.table
+    gaps = table.scores[:, 1:] - table.scores[:, :1]
     paid = table.costs[:, 1:] - table.costs[:, :1]
+    difference = (drawn.scores[:, 1:] - drawn.scores[:, :1]).mean(axis=0)
+    ratio = drawn.costs[:, 1:].sum(axis=0) / drawn.costs[:, 0].sum()
 
     def p_above(values: np.ndarray, limit: float) -> np.ndarray:
-        se = np.maximum(values.std(axis=0, ddof=1) / math.sqrt(len(values)), 1e-12)
-        p: np.ndarray = 1.0 - stats.t.cdf((values.mean(axis=0) - limit) / se, len(values) - 1)
+        error = np.maximum(values.std(axis=0, ddof=1) / math.sqrt(len(values)), 1e-12)
+        p: np.ndarray = 1.0 - stats.t.cdf((values.mean(axis=0) - limit) / error, len(values) - 1)
         return p
 
-    good = np.maximum(p_above(d, -options.tolerance), p_above(-paid, 0.0))
-    tests = [holm(p) for p in (p_above(d, 0.0), good, p_above(-d, 0.0))]
-    settled = np.min(tests, axis=0) <= options.level / 2
+    as_good_and_cheaper = np.maximum(p_above(gaps, -options.tolerance), p_above(-paid, 0.0))
+    tests = {
+        Word.BETTER: p_above(gaps, 0.0),
+        Word.CHEAPER: as_good_and_cheaper,
+        Word.WORSE: p_above(-gaps, 0.0),
+    }
+    settled = np.zeros(len(difference), dtype=bool)
+    for word, p_values in tests.items():
+        true = [
+            not is_false(word, gap, share, options.tolerance)
+            for gap, share in zip(difference.tolist(), ratio.tolist(), strict=True)
+        ]
+        settled |= np.array(true) & (np.array(holm(p_values)) <= options.level / 2)
     return dict(zip(table.models[1:], settled.tolist(), strict=True))
 
 
@@ -374,7 +390,7 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
         if rung.rung == "keep":
             continue
         difference, ratio = truth_of(rung, drawn, gain)
-        wrong |= is_false(rung, difference, ratio, options.tolerance)
+        wrong |= is_false(rung.word, difference, ratio, options.tolerance)
         covered = rung.low <= difference <= rung.high
         if rung.rung == "switch":
             seen.switches += 1
@@ -390,7 +406,7 @@ def judge(world: World, rng: Rng, n: int, seen: Counted) -> Answer:
     seen.better_router += router_rung is not None and router_rung.word == Word.BETTER
     if len(np.unique(table.clusters)) < len(table.clusters):
         return found  # Student's test of rows is wrong of clusters
-    by_t = t_settles(table, options)
+    by_t = t_settles(drawn, options)
     told = {Word.BETTER, Word.CHEAPER, Word.WORSE}
     settled = {rung.use: rung.word in told for rung in found.models}
     seen.settled_by_t += any(by_t.values())
