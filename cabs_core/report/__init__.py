@@ -1,8 +1,8 @@
-"""Reports: one self-contained HTML page per pool, and a leaderboard over all pools.
+"""Reports: one self-contained HTML page for each pool, and a leaderboard over all pools.
 
-`data` reads the marts' parquet, `evidence` the replays and the problem behind them, where they are at hand.
-`verdict` decides, `cards` puts it in words, `charts` and `sections` show the rest. What a pool does not have
-is not on its page.
+`data` reads marts, and `evidence` the replays behind them if they are at hand. `pool_answer` makes the answer
+of a pool, `answer_page` its first screen, `sections` and `charts` the tables and figures below it. `build`
+writes the files. A page has no section for data that its pool does not have.
 """
 
 from cabs_core.base.paths import VERDICT

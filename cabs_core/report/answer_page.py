@@ -1,4 +1,8 @@
-"""The first screen of a page: question, answer, saving and doubt, in words and two tables."""
+"""The first screen of a page: question, answer, saving and doubt.
+
+`AnswerPage` turns the figures of a `PoolAnswer` into sentences and tables. The template reads its attributes
+by name. The figures are computed elsewhere, so a sentence here never decides anything.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -21,27 +25,31 @@ from cabs_core.report.tables import PageTable, TableCell, percent, signed_text, 
 
 #: codes of notes of the answer that the headline, the question or the table have in other words
 _SAID_ELSEWHERE = ("nothing_to_recommend", "assumed_today")
-#: header of the difference in quality to today's model
-#: level of every printed interval, in the heads of columns
+#: level of every printed interval, for the heads of columns
 _LEVEL = percentage(0.95).replace(" ", "\u00a0")
+#: head of the column with the difference in quality to today's model
 _CHANGE = f"Change in points ({_LEVEL})"
+#: {rung: its name in tables}
 _NAMES = {"keep": "Keep", "switch": "Switch", "rules": "Rules", "router": "Router"}
-#: tasks with a table row of excerpts, excerpts of a task, and characters of one
+#: most tasks of which excerpts are shown
 _MOST_TASKS = 12
+#: most excerpts of a task, and most characters of an excerpt
 _EXCERPTS = 3
 _LONGEST = 300
-#: characters of the prompt that stands for a cluster
+#: most characters of the prompt that stands for a cluster
 _LONGEST_CENTER = 90
-#: fewest characters that all prompts share for them to be cut
+#: fewest characters that all prompts share for these to be cut
 _SHARED = 20
 
 
 @dataclass(frozen=True)
 class Excerpts:
-    """Prompts of a task on which the cheaper model fails and today's does not.
+    """Prompts of a task on which another model fails and today's does not.
 
     Attributes:
-        task: its name. model: the cheaper model. prompts: the texts, without what all prompts share.
+        task: name of the task.
+        model: the model that fails, which is the one of rung "switch".
+        prompts: texts of the prompts, without the text that all prompts share.
     """
 
     task: str
@@ -51,13 +59,14 @@ class Excerpts:
 
 @dataclass(frozen=True)
 class AnswerPage:
-    """What the first screen says of an answer.
+    """The sentences and tables of the first screen.
 
     Attributes:
-        found: the answer. pool: name of the pool. best: the best policy with its error, in words; it is the
-            headline where no model is in use.
-        rhos: cost sensitivities that were replayed; 1 / rho is what a right answer may be worth in USD.
-        scale: what a score counts.
+        found: the answer with its figures.
+        pool: name of the pool.
+        best: the best policy with its error, in words. The headline is this sentence if no model is in use.
+        rhos: values of rho that were replayed, for the table by the value of a right answer.
+        scale: words for the scores of the pool.
     """
 
     found: PoolAnswer
@@ -68,7 +77,7 @@ class AnswerPage:
 
     @property
     def question(self) -> str:
-        """What is asked, and what today's model is."""
+        """The question that the answer is for, with the name of today's model."""
         today = self.found.answer.today
         if self.found.answer.today_is_assumed:
             return (
@@ -89,14 +98,16 @@ class AnswerPage:
 
     @property
     def _today(self) -> str:
-        """What is used today, in words."""
+        """Name of today's model, or words for the choices that a log holds."""
         return today_in_words(self.found.answer)
 
     @property
     def shown(self) -> Rung | None:
-        """The recommended rung; None if there is none."""
+        """The recommended rung; None if no rung is recommended."""
         name = self.found.answer.recommended
-        return None if name is None else self.found.answer.rung(name)
+        if name is None:
+            return None
+        return self.found.answer.rung(name)
 
     @property
     def headline(self) -> str:
@@ -107,14 +118,17 @@ class AnswerPage:
 
     @property
     def decision(self) -> str:
-        """`keep`, `use` or `unsure`, for the colour of the section."""
+        """`keep`, `deploy` or `unsure`: the class of the section, which gives it a colour."""
         if self.shown is None:
             return "unsure"
         return "keep" if self.shown.rung == "keep" else "deploy"
 
     @property
     def why(self) -> str:
-        """What the answer changes in quality and money, with its intervals."""
+        """Sentences on what the recommended option changes in quality and money, with intervals.
+
+        If no other option is recommended, they say that none is sure to be good enough.
+        """
         rung = self.shown
         if rung is None:
             return (
@@ -128,6 +142,7 @@ class AnswerPage:
         return f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
 
     def _quality(self, rung: Rung) -> str:
+        """Return the sentence on the quality of an option beside today's."""
         name = self.scale.quality.lower()
         points = f"{_points(rung.difference)} points, 95 % interval {_interval(rung)}"
         before = percentage(rung.quality - rung.difference, 1)
@@ -140,6 +155,7 @@ class AnswerPage:
         return f"{text}."
 
     def _money(self, rung: Rung) -> str:
+        """Return the sentences on what an option costs and saves."""
         if rung.cost_low is None:
             return "what is saved cannot be told."
         keep = self.found.answer.rung("keep") or self.found.answer.rungs[0]
@@ -151,7 +167,7 @@ class AnswerPage:
 
     @property
     def requests(self) -> str:
-        """The number of requests that savings are told for."""
+        """The number of requests a month for which savings are given, in words."""
         number = f"{self.found.options.requests_per_month or 0:,.0f} requests a month"
         if self.found.requests_are_guessed:
             return f"{number} (an example: requests_per_month in the pool file says yours)"
@@ -159,7 +175,7 @@ class AnswerPage:
 
     @property
     def doubts(self) -> list[str]:
-        """What a reader has to know before acting on the answer."""
+        """Sentences that a reader has to know before acting on the answer."""
         found = self.found
         sentences = [note.text for note in found.answer.notes if note.code not in _SAID_ELSEWHERE]
         sentences += self._people
@@ -187,7 +203,7 @@ class AnswerPage:
 
     @property
     def _people(self) -> list[str]:
-        """Sentence on the labels of people by which a judge's scores are corrected."""
+        """Sentences on the labels of people by which a judge's scores are corrected."""
         people = self.found.scored.people
         prompts = counted(self.found.labelled, "prompt")
         if people is not None:
@@ -206,7 +222,7 @@ class AnswerPage:
 
     @property
     def _unlike(self) -> list[str]:
-        """Sentence on the prompts that are unlike those that the shown rules or router were made from."""
+        """Sentences on prompts that are unlike the prompts that rules or router were made from."""
         fitted = [name for name in ("router", "rules") if name in self.found.unlike]
         if self.found.answer.recommended in fitted:
             fitted = [str(self.found.answer.recommended)]
@@ -229,13 +245,13 @@ class AnswerPage:
 
     @property
     def newest(self) -> str:
-        """Sentence that compares the newest prompts with the older ones; empty if the table has no times."""
+        """Sentence that compares the newest prompts with older ones; empty if the table has no times."""
         texts = [note.text for note in self.found.answer.notes if note.code == "newest"]
         return texts[0] if texts else ""
 
     @property
     def ladder(self) -> PageTable | None:
-        """The options from the lowest rung to the highest."""
+        """Table of the options, from the lowest rung to the highest."""
         recommended = self.found.answer.recommended
         rows = self.found.answer.rungs
         columns: dict[str, Any] = {
@@ -263,13 +279,18 @@ class AnswerPage:
 
     @property
     def _folds(self) -> str:
+        """Number of folds in which rules and routers are judged, in words."""
         if self.found.folds > 1:
             return f"{self.found.folds} folds"
         return "one split for routers"
 
     @property
     def tasks(self) -> PageTable | None:
-        """The recommended option by task; the single model's, if none or today's is recommended."""
+        """Table of an option's difference to today's model by task; None if there are fewer than two tasks.
+
+        The option is the recommended one. If nothing or "keep" is recommended, it is the one of rung
+        "switch".
+        """
         rows = self._task_rows()
         if len(rows) < 2:
             return None
@@ -285,10 +306,7 @@ class AnswerPage:
         switch = self.found.answer.rung("switch")
         if rung != "switch" and switch is not None:
             alone = {row.task: row for row in self.found.answer.by_task if row.rung == "switch"}
-            columns[f"With {switch.use} alone ({_LEVEL})"] = lambda r: TableCell(
-                _difference(alone[r.task]) if r.task in alone else "–",
-                alone[r.task].difference if r.task in alone else "",
-            )
+            columns[f"With {switch.use} alone ({_LEVEL})"] = lambda r: _task_cell(alone.get(r.task))
         columns |= {
             "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
             "Today": lambda r: TableCell(money(r.today_usd_per_1000), r.today_usd_per_1000),
@@ -303,12 +321,14 @@ class AnswerPage:
         )
 
     def _task_difference(self, row: TaskRow) -> str:
-        """Difference to today's model on a task; 0 without an interval if today's model answers it."""
-        same = row.use == self.found.answer.today and row.difference == 0
-        return "0" if same and row.usd_per_1000 == row.today_usd_per_1000 else _difference(row)
+        """Return the difference to today's model on a task, which is 0 if that model answers the task."""
+        is_todays = row.use == self.found.answer.today and row.difference == 0
+        if is_todays and row.usd_per_1000 == row.today_usd_per_1000:
+            return "0"
+        return _difference(row)
 
     def _center(self, cluster: str) -> str:
-        """Beginning of the prompt in the middle of a cluster, without what all prompts share."""
+        """Return the beginning of a cluster's central prompt, without the text that all prompts share."""
         if cluster not in self.found.centers:
             return "–"
         prompts = self.found.outcomes.prompts
@@ -317,9 +337,10 @@ class AnswerPage:
 
     @property
     def worth(self) -> PageTable | None:
-        """Gain of every option beside today's model, by what a right answer is worth; no word of judgement.
+        """Table of what every option gains beside today's model, by the value of a right answer.
 
-        None if no value was tried, or if scores are comparisons, which have no value in dollars.
+        It has no word of judgement. None if no value was tried, or if scores are comparisons, which have no
+        value in dollars.
         """
         rungs = [rung for rung in self.found.answer.rungs if rung.rung != "keep"]
         values = [1.0 / rho for rho in sorted(self.rhos) if rho > 0]
@@ -340,7 +361,7 @@ class AnswerPage:
         )
 
     def _worth_cell(self, rung: str, value: float) -> TableCell:
-        """What an option is worth beside today's model, in USD per 1,000 requests, with its interval."""
+        """Cell with the gain of an option beside today's model, in USD per 1,000 requests."""
         found = self.found
         played = Decisions(rung, found.decisions(rung))
         if rung == "rules" and found.rules is not None:
@@ -354,7 +375,7 @@ class AnswerPage:
 
     @property
     def more(self) -> PageTable | None:
-        """The chance that more prompts replace "cannot tell", for the options that have this word."""
+        """Table of the chance that more prompts replace "cannot tell"; None if no option has this word."""
         compared = {"switch": len(self.found.answer.models), "rules": 2, "router": 2}
         rows = []
         for rung in self.found.answer.rungs:
@@ -373,13 +394,15 @@ class AnswerPage:
         )
 
     def _task_rows(self) -> list[TaskRow]:
-        name = self.found.answer.recommended
-        rung = name if name not in (None, "keep") else "switch"
+        """Return rows by task of the recommended option, or of rung "switch" if that is "keep" or none."""
+        rung = self.found.answer.recommended
+        if rung in (None, "keep"):
+            rung = "switch"
         return [row for row in self.found.answer.by_task if row.rung == rung]
 
     @property
     def excerpts(self) -> list[Excerpts]:
-        """Prompts by task on which the single model of rung "switch" fails and today's does not."""
+        """Prompts of each task on which the model of rung "switch" fails and today's does not."""
         switch = self.found.answer.rung("switch")
         if switch is None or isinstance(self.found.scored, LoggedTable):  # no prompt has two answers
             return []
@@ -396,7 +419,7 @@ class AnswerPage:
 
     @property
     def export(self) -> str:
-        """The command that writes what is recommended, or the highest option if nothing is."""
+        """Command that exports the recommended option, or the highest one if no option is recommended."""
         command = f"cabs export {self.pool}"
         if self.shown is None and self.found.answer.rungs:
             return f"{command} --rung {self.found.answer.rungs[-1].rung}"
@@ -404,14 +427,14 @@ class AnswerPage:
 
     @property
     def export_says(self) -> str:
-        """What the command of `export` does."""
+        """Sentence that says what the command `export` does."""
         if self.shown is None and self.found.answer.rungs:
             return f"Nothing is recommended. Write option {self.found.answer.rungs[-1].rung} all the same:"
         return "Write what is recommended:"
 
 
 def recommendation(found: PoolAnswer) -> str:
-    """Say in one line what is recommended."""
+    """Return the recommendation in one line, such as `Use mid instead of big`."""
     answer = found.answer
     today = today_in_words(answer)
     rung = None if answer.recommended is None else answer.rung(answer.recommended)
@@ -427,7 +450,10 @@ def recommendation(found: PoolAnswer) -> str:
 
 
 def judged_rung(found: PoolAnswer, name: str) -> Judged | None:
-    """Return a rung as the card of an exported router says it; None if the answer has no such rung."""
+    """Return a rung with the figures that the card of an exported router shows.
+
+    Return None if the answer has no rung of this name.
+    """
     rung = found.answer.rung(name)
     if rung is None:
         return None
@@ -444,7 +470,7 @@ def judged_rung(found: PoolAnswer, name: str) -> Judged | None:
 
 
 def _rules_headline(rule: dict[str, str], today: str) -> str:
-    """Return `Use mid for all but sql, and keep big there`, or the rules if they are of more models."""
+    """Return rules in one line, such as `Use mid for all but sql, and keep big there`."""
     kept = [group for group, model in rule.items() if model == today]
     others = {model for model in rule.values() if model != today}
     if len(others) == 1 and kept and len(kept) < len(rule) - len(kept):
@@ -453,7 +479,10 @@ def _rules_headline(rule: dict[str, str], today: str) -> str:
 
 
 def without_shared(prompts: Sequence[str]) -> list[str]:
-    """Return the prompts without the text that all of them begin and end with, such as a system prompt."""
+    """Return the prompts without the text that all of them begin or end with, such as a system prompt.
+
+    Fewer than 20 shared characters are not cut, and words are cut only whole.
+    """
     texts = [prompt.strip() for prompt in prompts]
     if len(set(texts)) < 2:
         return texts
@@ -469,18 +498,28 @@ def without_shared(prompts: Sequence[str]) -> list[str]:
 
 
 def _shared_start(texts: Sequence[str]) -> int:
-    """Number of characters that all texts begin with: of the first and last in alphabetical order."""
-    first, last = min(texts), max(texts)
-    return next((i for i, (a, b) in enumerate(zip(first, last)) if a != b), min(len(first), len(last)))
+    """Return the number of characters that all texts begin with.
+
+    The first and the last text in alphabetical order share as many as all of them.
+    """
+    first = min(texts)
+    last = max(texts)
+    for place, (one, other) in enumerate(zip(first, last)):
+        if one != other:
+            return place
+    return min(len(first), len(last))
 
 
 def shortened_text(text: str, longest: int = _LONGEST) -> str:
-    """Return the text in one line, cut at the length of an excerpt."""
+    """Return the text in one line of at most `longest` characters."""
     line = " ".join(text.split())
-    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+    if len(line) <= longest:
+        return line
+    return f"{line[: longest - 1]}…"
 
 
 def _prompts(rung: Rung) -> str:
+    """Return the number of prompts that a rung was judged on, in words."""
     text = counted(rung.prompts, "prompt")
     if rung.independent < rung.prompts:
         text += f" ({rung.independent:,} if near-copies count once)"
@@ -488,7 +527,7 @@ def _prompts(rung: Rung) -> str:
 
 
 def use_text(found: PoolAnswer, rung: Rung) -> str:
-    """Return what an option uses: a model, rules in words, or the name of a policy."""
+    """Return the name of the model or policy that an option uses, or its rules in words."""
     if rung.rung == "rules":
         return rule_text(rung.use, found.answer.today)
     if rung.rung == "router":
@@ -497,16 +536,19 @@ def use_text(found: PoolAnswer, rung: Rung) -> str:
 
 
 def _points(difference: float) -> str:
+    """Return a difference in score as points of a hundred, with its sign."""
     return signed_text(100 * difference, 1)
 
 
 def _interval(row: Rung | TaskRow) -> str:
+    """Return the interval of a difference in points, or words if it has none."""
     if not (np.isfinite(row.low) and np.isfinite(row.high)):
         return "no interval"
     return f"{_points(row.low)} to {_points(row.high)}"
 
 
 def _difference(row: Rung | TaskRow) -> str:
+    """Return a difference in points with its interval; an en dash if the difference is not known."""
     if not np.isfinite(row.difference):
         return "–"
     if isinstance(row, Rung) and row.rung == "keep":
@@ -519,7 +561,15 @@ def _usd(value: float) -> TableCell:
     return TableCell(money(value), value) if np.isfinite(value) else TableCell("–", "")
 
 
+def _task_cell(row: TaskRow | None) -> TableCell:
+    """Cell with the difference to today's model on a task; an en dash if the option has no such task."""
+    if row is None:
+        return TableCell("–", "")
+    return TableCell(_difference(row), row.difference)
+
+
 def _saving(rung: Rung) -> str:
+    """Return what an option saves a month with its interval, or words if that is not known."""
     if rung.rung == "keep":
         return "0"
     if rung.saving_per_month is None or not np.isfinite(rung.saving_per_month):
@@ -530,7 +580,9 @@ def _saving(rung: Rung) -> str:
 
 
 def _saving_sentence(rung: Rung) -> str:
-    low, high = rung.saving_low or 0.0, rung.saving_high or 0.0
+    """Return the sentence on what an option saves or costs a month, without its full stop."""
+    low = rung.saving_low or 0.0
+    high = rung.saving_high or 0.0
     saving = rung.saving_per_month or 0.0
     if saving < 0:
         return f"Costs {money(-saving)} a month more (95 % interval {money(-high)} to {money(-low)})"
@@ -538,6 +590,7 @@ def _saving_sentence(rung: Rung) -> str:
 
 
 def _latency(rung: Rung) -> str:
+    """Return the median and the 95 % quantile of an option's latency in seconds; an en dash if unknown."""
     if rung.latency_median is None or rung.latency_95 is None:
         return "–"
     return f"{rung.latency_median:.1f} ({rung.latency_95:.1f})"

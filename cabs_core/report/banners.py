@@ -1,4 +1,4 @@
-"""What limits a page's claims: rhos that are missing, models that cost more than they can be worth."""
+"""Sentences on the limits of a page's claims, such as values of rho at which policies were not replayed."""
 
 from typing import Any
 
@@ -9,7 +9,11 @@ from cabs_core.report.evidence import Evidence
 
 
 def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
-    """A sentence or two on each limit."""
+    """Return the limits that hold for a pool, one or two sentences each.
+
+    Args:
+        evidence: the replays with their problem; None if they are not at hand.
+    """
     rho = f"ρ ({data.scale.rho})"
     texts = []
     table = data.mart("utility_by_rho")
@@ -23,7 +27,8 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
         )
     if data.missing:
         texts.append(data.missing_text())
-    if later := data.settings.get("later_models"):
+    later = data.settings.get("later_models")
+    if later:
         texts.append(
             f"Half of the queries come after {', '.join(later)} changed under their names; every mean on "
             "this page is over both halves, “Learning” shows them along the stream."
@@ -36,30 +41,31 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
         worthless = [r for r in rhos if (margin(cost, r) == 0).mean() > 0.5]
         if len(worthless) > len(rhos) / 2:
             least = min(worthless)
-            at = f"At {len(worthless)} of {len(rhos)} values of {rho} above 0"
+            most_values = f"At {len(worthless)} of {len(rhos)} values of {rho} above 0"
             if data.scale.against:
                 texts.append(
-                    f"{at} a call to most of the models costs more than a comparison won counts. ρ "
+                    f"{most_values} a call to most of the models costs more than a comparison won counts. ρ "
                     f"below {least:g} tells more."
                 )
             else:
                 worth = f"a right answer worth more than {money(1 / least)}"
                 texts.append(
-                    f"{at} a call to most of the models costs more than a right answer is worth. "
+                    f"{most_values} a call to most of the models costs more than a right answer is worth. "
                     f"Smaller ρ ({worth}) tell more."
                 )
     return texts
 
 
 def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
-    """How conversations were made, who answers them and what they cost."""
+    """Say how conversations were made, which model answers their turns, and what turns cost."""
     keeps = {
         "session": "a turn keeps the model of the last one unless another is predicted to be worth the lost "
         "prompt cache",
         "tools": "a turn keeps the model of the last one within tool loops only",
         "off": "every turn is a decision",
     }[options["sticky"]]
-    tools, cached = percentage(options["tools"], None), percentage(options["cached"], None)
+    tools = percentage(options["tools"], None)
+    cached = percentage(options["cached"], None)
     loops = f", {tools} of the later turns in tool loops" if options["tools"] else ""
     counted = evidence is not None and evidence.problem.input_tokens is not None
     share = f"{percentage(options['input_share'], None)} of a call's cost is taken to be its input"

@@ -1,4 +1,7 @@
-"""Writing the pages: what a pool's page shows is `page.PoolPage`."""
+"""Writing of the pages of a pool and of the leaderboard, with the files beside them.
+
+The contents of a pool's page are those of `page.PoolPage`. `logged` writes the page of a log.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ from cabs_core.report.made_from import files_of
 from cabs_core.report.page import PoolPage
 from cabs_core.report.plots.page import render_page, start_bundling
 from cabs_core.report.pool_answer import GoalAnswer, PoolAnswer
-from cabs_core.report.tables import write_tables
+from cabs_core.report.tables import missing, write_tables
 
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.storage import StoredTrace
@@ -33,8 +36,10 @@ class ReportResult:
     """A page that was written.
 
     Attributes:
-        path: of the page. summary: its figures, flat and safe for JSON. markdown: the answer for a pull
-            request. images: {name: PNG of at most 100 kB}.
+        path: file of the page.
+        summary: main figures of the page, as plain values without nesting.
+        markdown: the answer in Markdown, for a pull request.
+        images: {name: PNG of at most 100 kB}.
     """
 
     path: Path
@@ -61,27 +66,31 @@ def build_report(
     """Write `index.html`, and beside it `verdict.json`, `verdict.md`, the tables as CSV and the plots as PNG.
 
     Args:
-        folder: where to write; default `<artifacts_dir>/reports/<pool>`.
-        profile_link: address as seen from the page; empty for none.
-        previous: the last report's `verdict.json`; default the one in `folder`.
-        problem, outcomes: folders of the replayed problem and the outcome table, if not where the store has
-            them.
-            Without them, or without the replays, the page lacks what needs single queries and prompts.
-        collection: of a pool whose answers were collected, see `collected.collection_of`.
-        warnings: of the data checks, for the first screen.
-        answered: makes the answer, with that to the pool's goal, from the replays; None if the table is not
-            at hand.
-        again: plays (policy, rho) again, whose rounds were pruned.
-        older_data: since when and why the marts are not of the data at hand: then there is no answer. Empty
-            if they are.
+        pool: name of the pool.
+        artifacts_dir: folder with the marts and replays.
+        folder: folder to write to; default `<artifacts_dir>/reports/<pool>`.
+        profile_link: address of the profile page as seen from the page; empty for none.
+        previous: `verdict.json` of the last report; default the one in `folder`.
+        problem, outcomes: folders of the replayed problem and of the outcome table, if they are elsewhere
+            than in `artifacts_dir`. Without these files the page has no sections on single queries and
+            prompts.
+        collection: facts about a pool whose answers were collected, see `collected.collection_of`.
+        warnings: sentences of the data checks, for the first screen.
+        answered: function that makes the answer, with the answer to the goal, from the replays. None if the
+            outcome table is not at hand.
+        older_data: sentence that says since when the marts are older than the data, and why. The page then
+            has no answer. Empty if the marts are of the data at hand.
+        again: function that replays a policy at a rho, for replays whose rounds were deleted to save space.
 
     Raises:
-        ResultError: a mart has not been built, or holds nothing of this pool.
+        ResultError: a mart has not been built, or holds no replay of this pool.
     """
     artifacts_dir = Path(artifacts_dir)
     data = PoolData(safe_name(pool, "pool name"), artifacts_dir)
     folder = Path(folder or artifacts_dir / "reports" / pool)
-    _ = data.info, data.best  # an unknown pool, or one without a ranking, is reported before anything else
+    # read first, so that an unknown pool or a pool without a ranking is an error before work is done
+    _ = data.info
+    _ = data.best
     start_bundling()
     evidence = None
     if not older_data:
@@ -98,15 +107,18 @@ def build_report(
     headline = _headline(data, first, older_data)
     facts = _facts(data, headline)
     before = previous_facts(Path(previous or folder / VERDICT), facts)
+    links = [("All pools", "../index.html")]
+    if profile_link:
+        links.append(("Profile of the data", profile_link))
     page = PoolPage(
-        data,
-        evidence,
-        collection_of(collection, data.scale),
-        changes(before, facts),
-        [("All pools", "../index.html"), *([("Profile of the data", profile_link)] if profile_link else [])],
-        warnings,
-        older_data,
-        first,
+        data=data,
+        evidence=evidence,
+        origin=collection_of(collection, data.scale),
+        changes=changes(before, facts),
+        links=links,
+        warnings=warnings,
+        older_data=older_data,
+        first_screen=first,
     )
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)
     write_tables(folder, page.tables)
@@ -135,11 +147,12 @@ def build_report(
 def build_leaderboard(
     artifacts_dir: str | Path, folder: str | Path | None = None, headlines: Mapping[str, str] | None = None
 ) -> ReportResult:
-    """Write the page over all pools: every pool's answer, and every policy's ranks and gap closed.
+    """Write the page over all pools: the answer of every pool, and the ranks of every policy.
 
     Args:
-        folder: where to write `index.html`; default `<artifacts_dir>/reports`.
-        headlines: {pool: the answer of its report}, so that both say the same.
+        artifacts_dir: folder with the marts.
+        folder: folder to write `index.html` to; default `<artifacts_dir>/reports`.
+        headlines: {pool: headline of its report}, so that both pages give one answer.
 
     Raises:
         ResultError: the marts have not been built.
@@ -157,14 +170,16 @@ def build_leaderboard(
 
 
 def _headline(data: PoolData, first: AnswerPage | None, older_data: str) -> str:
-    """The answer in one line: what the page, `cabs run` and the leaderboard say."""
+    """Return the answer in one line, for the page, `cabs run` and the leaderboard."""
     if older_data:
         return "No answer on older data"
-    return findings.best_policy(data) if first is None else first.headline
+    if first is None:
+        return findings.best_policy(data)
+    return first.headline
 
 
 def _facts(data: PoolData, headline: str) -> dict[str, Any]:
-    """Return what the next report is compared with."""
+    """Return the facts with which the next report is compared."""
     best = data.routers[0] if data.routers else data.best
     line = data.board.loc[best]
     return {
@@ -183,18 +198,25 @@ def _facts(data: PoolData, headline: str) -> dict[str, Any]:
 
 
 def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] | None) -> str:
+    """Return the text of `verdict.json`.
+
+    Args:
+        facts: of this report.
+        before: facts of an earlier report that differ; None if there is none.
+    """
     data = page.data
-    ranking = [
-        {
-            "rank": None if r["rank"] != r["rank"] else int(r["rank"]),
-            "policy": policy,
-            "utility": float(r["utility"]),
-            "utility_se": _float(r["utility_se"]),
-            "score": float(r["score"]),
-            "usd_per_1000_requests": float(r["cost_per_1000_calls"]),
-        }
-        for policy, r in data.board.iterrows()
-    ]
+    ranking = []
+    for policy, row in data.board.iterrows():
+        ranking.append(
+            {
+                "rank": None if missing(row["rank"]) else int(row["rank"]),
+                "policy": policy,
+                "utility": float(row["utility"]),
+                "utility_se": _float(row["utility_se"]),
+                "score": float(row["score"]),
+                "usd_per_1000_requests": float(row["cost_per_1000_calls"]),
+            }
+        )
     content = {
         "format": 1,
         "pool": data.pool,
@@ -218,6 +240,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
 
 
 def _summary(data: PoolData, headline: str, goal: GoalAnswer | None) -> dict[str, Any]:
+    """Return the main figures of a page as plain values without nesting."""
     line = data.board.loc[data.best]
     summary: dict[str, Any] = {
         "verdict": headline,
@@ -247,4 +270,5 @@ def _summary(data: PoolData, headline: str, goal: GoalAnswer | None) -> dict[str
 
 
 def _float(value: Any) -> float | None:
-    return None if value is None or value != value else float(value)
+    """Return a number for JSON, or None if the value is None or NaN."""
+    return None if missing(value) else float(value)

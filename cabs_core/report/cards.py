@@ -3,7 +3,7 @@
 from cabs_core.report.answer_page import AnswerPage
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import condition_text, label
-from cabs_core.report.tables import PageTable, error_text
+from cabs_core.report.tables import PageTable, error_text, missing
 
 
 def as_good(data: PoolData) -> list[str]:
@@ -25,7 +25,15 @@ def markdown(
     banners: list[str],
     ranking: str,
 ) -> str:
-    """Return the answer for a pull request: headline, the ladder, the ranking, what changed."""
+    """Return the answer for a pull request: headline, options, ranking and changes.
+
+    Args:
+        headline: the answer in one line.
+        first: the first screen; None if there is no answer beside today's model.
+        changes: sentences on changes since the last report.
+        banners: sentences on the limits of the answer.
+        ranking: the best policy in words, which stands in place of the first screen if there is none.
+    """
     lines = [f"## {data.info['title']}: {headline}", ""]
     if first is not None and first.found.goal is not None:
         lines += [first.found.goal.text, ""]
@@ -44,17 +52,17 @@ def markdown(
         if first.ladder is not None:
             lines += _markdown_table(first.ladder)
     lines += ["| policy | mean utility | rank |", "|---|---:|---:|"]
-    for policy, r in data.board.head(10).iterrows():
-        error = "" if r["utility_se"] != r["utility_se"] else f" ± {error_text(r['utility_se'])}"
-        rank = "–" if r["rank"] != r["rank"] else int(r["rank"])
-        lines.append(f"| {label(policy)} | {r['utility']:.3f}{error} | {rank} |")
+    for policy, row in data.board.head(10).iterrows():
+        error = "" if missing(row["utility_se"]) else f" ± {error_text(row['utility_se'])}"
+        rank = "–" if missing(row["rank"]) else int(row["rank"])
+        lines.append(f"| {label(policy)} | {row['utility']:.3f}{error} | {rank} |")
     if changes:
         lines += ["", "Since the last report:", "", *(f"* {c}" for c in changes)]
     return "\n".join(lines) + "\n"
 
 
 def _markdown_table(table: PageTable) -> list[str]:
-    """The lines of a table of the page."""
+    """Return the lines of a table of the page, without standard errors and notes."""
     lines = [f"| {' | '.join(table.headers)} |", f"|{'---|' * len(table.headers)}"]
     lines += [f"| {' | '.join(cell.text for cell in row)} |" for row in table.rows]
     return [*lines, ""]

@@ -1,4 +1,7 @@
-"""What changed since the last report of a pool: the facts of both, compared."""
+"""Changes since the last report of a pool.
+
+Every `verdict.json` holds the facts of its report, and those of an earlier report that they differ from.
+"""
 
 import json
 from pathlib import Path
@@ -9,9 +12,16 @@ from cabs_core.report.names import label
 
 
 def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] | None:
-    """The facts of the last report that said something else; None where there was none.
+    """Read the facts of the last report whose facts differ from `facts`.
 
-    A page that is built again from the same facts keeps comparing with the one before.
+    A page that is built again from equal facts keeps comparing with the report before.
+
+    Args:
+        path: `verdict.json` of the last report; None if nobody says where one is.
+        facts: of the report that is being made.
+
+    Returns:
+        None if there is no such report, or if the file cannot be read.
     """
     if path is None or not path.is_file():
         return None
@@ -21,11 +31,22 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
         return None
     if not isinstance(last, dict) or "facts" not in last:
         return None
-    return last.get("previous") if last["facts"] == facts else last["facts"]
+    if last["facts"] == facts:
+        earlier: dict[str, Any] | None = last.get("previous")
+        return earlier
+    return last["facts"]
 
 
 def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | None:
-    """Sentences about what differs; None for a first report, empty where nothing of note differs."""
+    """Return a sentence for each difference between the facts of two reports.
+
+    Args:
+        before: of the earlier report; None if there is none.
+        now: of the new report.
+
+    Returns:
+        an empty list if nothing of note differs; None if there is no earlier report.
+    """
     if before is None:
         return None
     sentences = []
@@ -50,9 +71,11 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
         if before.get(name) != now[name]:
             sentences.append(f"{text}: {before.get(name)} → {now[name]}.")
     for name, text in (("models", "Models"), ("policies", "Policies")):
-        old, new = before.get(name, []), now[name]
+        old = before.get(name, [])
+        new = now[name]
         show = label if name == "policies" else str
-        added, gone = [show(x) for x in new if x not in old], [show(x) for x in old if x not in new]
+        added = [show(x) for x in new if x not in old]
+        gone = [show(x) for x in old if x not in new]
         if added:
             sentences.append(f"{text} added: {', '.join(added)}.")
         if gone:

@@ -1,4 +1,8 @@
-"""The marts of one pool, as the page needs them. Reads parquet; computes no metric."""
+"""The marts of one pool, as its page reads them.
+
+Marts are tables that SQL models write as parquet. This module reads and sorts them and computes no metric,
+so that a figure on a page is the figure of a mart.
+"""
 
 import json
 from dataclasses import dataclass, replace
@@ -16,15 +20,22 @@ from cabs_core.base.errors import ResultError
 from cabs_core.base.statistics.uncertainty import two_way_error
 from cabs_core.report.scale import Scale
 
+#: most values of rho, or policies, that a sentence lists
 _SHOWN = 5
+#: cost regimes and their mean, in the order of tables
 LEVELS = (*REGIMES, "overall")
 
 
 def read_mart(artifacts_dir: str | Path, name: str, pool: str | None = None) -> pd.DataFrame:
-    """Rows of a mart (of one pool, if given).
+    """Read the rows of a mart.
+
+    Args:
+        artifacts_dir: folder with the folder `marts`.
+        name: full name of the mart, such as `mart_aiq` or `stg_pools`.
+        pool: name of the only pool to read; None reads all pools.
 
     Raises:
-        ResultError: the mart has not been built.
+        ResultError: the mart has not been built, or its file is damaged.
     """
     path = Path(artifacts_dir) / "marts" / f"{name}.parquet"
     if not path.is_file():
@@ -37,25 +48,32 @@ def read_mart(artifacts_dir: str | Path, name: str, pool: str | None = None) -> 
 
 
 def rhos_text(rhos: list[float], most: int = _SHOWN) -> str:
-    """`0, 50, 100 and 4 more`: at most so many rhos."""
+    """Return a list of rhos for a sentence, such as `0, 50, 100 and 4 more`; at most `most` are named."""
     named = ", ".join(f"{rho:g}" for rho in rhos[:most])
-    return named + (f" and {len(rhos) - most} more" if len(rhos) > most else "")
+    if len(rhos) > most:
+        return f"{named} and {len(rhos) - most} more"
+    return named
 
 
 @dataclass(frozen=True)
 class PoolData:
-    """Lazily read marts of one pool."""
+    """The marts of one pool. A mart is read from disk when one of its figures is first needed.
+
+    Attributes:
+        pool: name of the pool.
+        artifacts_dir: folder with the folder `marts`.
+    """
 
     pool: str
     artifacts_dir: Path
 
     def mart(self, name: str) -> pd.DataFrame:
-        """Rows of a mart of this pool."""
+        """Read this pool's rows of `mart_<name>`."""
         return read_mart(self.artifacts_dir, f"mart_{name}", self.pool)
 
     @cached_property
     def info(self) -> dict[str, Any]:
-        """The pool's row of stg_pools.
+        """The pool's row of `stg_pools`, {column: value}.
 
         Raises:
             ResultError: no replay of this pool is in the marts.
@@ -72,18 +90,18 @@ class PoolData:
 
     @cached_property
     def board(self) -> pd.DataFrame:
-        """mart_policy_leaderboard, indexed by policy, best first."""
+        """The pool's rows of `mart_policy_leaderboard`, indexed by policy, the best policy first."""
         board = self.mart("policy_leaderboard").set_index("policy", drop=False)
         return board.sort_values(["rank", "utility"], ascending=[True, False], na_position="last")
 
     @cached_property
     def regimes(self) -> pd.DataFrame:
-        """mart_utility_by_regime, indexed by (policy, regime)."""
+        """The pool's rows of `mart_utility_by_regime`, indexed by (policy, regime)."""
         return self.mart("utility_by_regime").set_index(["policy", "regime"], drop=False).sort_index()
 
     @cached_property
     def pairs(self) -> pd.DataFrame:
-        """mart_pairwise_differences, indexed by (regime, policy, baseline)."""
+        """The pool's rows of `mart_pairwise_differences`, indexed by (regime, policy, baseline)."""
         return (
             self.mart("pairwise_differences")
             .set_index(["regime", "policy", "baseline"], drop=False)
@@ -92,26 +110,30 @@ class PoolData:
 
     @property
     def reference(self) -> str:
-        """The policy that relative figures are against."""
+        """Name of the policy whose figures are subtracted from those of all others."""
         return str(self.info["reference_policy"])
 
     @cached_property
     def missing(self) -> dict[str, list[float]]:
-        """{policy: rhos that it lacks and another policy has}; such a rho is compared for none."""
+        """{policy: values of rho at which only other policies were replayed}.
+
+        No policy is compared at such a rho.
+        """
         mart = self.mart("missing_rhos")
         return {policy: sorted(rows["rho"]) for policy, rows in mart.groupby("policy")}
 
     @cached_property
     def compared(self) -> frozenset[float]:
-        """Rhos at which all policies of the pool were replayed."""
+        """Values of rho at which all policies of the pool were replayed."""
         left_out = {rho for rhos in self.missing.values() for rho in rhos}
         return frozenset(set(self.mart("utility_by_rho")["rho"]) - left_out)
 
     @cached_property
     def estimates(self) -> dict[tuple[str, float], dict[str, Any]]:
-        """{(policy, rho): {`dr utility`, `dr score`, `snips utility`, ...: row}} of mart_off_policy.
+        """Rows of `mart_off_policy` as {(policy, rho): {estimator and outcome, such as `dr utility`: row}}.
 
-        What could not be estimated has one row, under `refused`, which says why in its column of that name.
+        A policy that could not be estimated at a rho has one row, under the key `refused`. Its column
+        `refused` says why.
         """
         by_policy: dict[tuple[str, float], dict[str, Any]] = {}
         for row in self.mart("off_policy").itertuples():
@@ -120,7 +142,10 @@ class PoolData:
         return by_policy
 
     def missing_text(self) -> str:
-        """One sentence on what is missing and what to do; empty where nothing is."""
+        """Return a sentence that names the missing replays and the command that makes them.
+
+        Empty if no replay is missing.
+        """
         if not self.missing:
             return ""
         lacking = "; ".join(f"{p} lacks {rhos_text(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
@@ -133,22 +158,22 @@ class PoolData:
         )
 
     def unranked_text(self) -> str:
-        """Why there is no ranking."""
+        """Return the reason why the pool has no ranking."""
         if self.missing:
             return f"no rho at which all policies were replayed. {self.missing_text()}"
         return "no real router was replayed, only upper bounds."
 
     @cached_property
     def ranked(self) -> list[str]:
-        """Real routers, best first, over the rhos that all policies have."""
+        """Names of the ranked policies, the best first. Upper bounds, which see all rewards, have no rank."""
         return list(self.board[self.board["rank"].notna()]["policy"])
 
     @property
     def best(self) -> str:
-        """The best real router.
+        """Name of the ranked policy with the highest mean utility.
 
         Raises:
-            ResultError: there is no real router, or no rho at which all policies were replayed.
+            ResultError: no policy has a rank, or at no rho all policies were replayed.
         """
         if not self.ranked:
             raise ResultError(f"pool {self.pool!r} has no ranking: {self.unranked_text()}")
@@ -161,47 +186,66 @@ class PoolData:
 
     @property
     def scale(self) -> Scale:
-        """What a score counts."""
+        """Words for the scores of the pool."""
         return Scale.of(self.settings)
 
     @cached_property
     def settings(self) -> dict[str, Any]:
+        """Settings of the pool file with which the replays were made, as plain values."""
         settings: dict[str, Any] = json.loads(self.info["pool_settings"] or "{}")
         return settings
 
     def pair(self, policy: str, baseline: str, regime: str = "overall") -> pd.Series | None:
-        """Paired difference policy - baseline, or None where there is none."""
+        """Return the row of the paired difference `policy` minus `baseline` in mean utility.
+
+        Return None if the mart has no such pair.
+
+        Args:
+            regime: a cost regime, or `overall` for the mean of all regimes.
+        """
         key = (regime, policy, baseline)
         return self.pairs.loc[key] if key in self.pairs.index else None
 
     @cached_property
     def twins(self) -> pd.DataFrame:
-        """mart_encoder_robustness of this pool's comparison group, all its pools."""
+        """Rows of `mart_encoder_robustness` of all pools that differ from this one only in the encoder."""
         mart = read_mart(self.artifacts_dir, "mart_encoder_robustness")
         return mart[mart["comparison_group"] == self.info["comparison_group"]]
 
     def twin(self, policy: str, pool: str) -> tuple[float, float, bool] | None:
-        """(difference, standard error, significant) of a policy here minus in a pool with another encoder.
+        """Return the mean utility of a policy in this pool minus that in a pool with another encoder.
 
-        None where the mart does not compare the two: it compares all pools of a group with its first one.
+        Returns:
+            (difference, standard error, True if the difference is significant at 5 %). None if the mart does
+            not compare the two pools: it compares all pools of a group with the first one of the group.
         """
-        for ours, theirs, sign in ((self.pool, pool, 1), (pool, self.pool, -1)):
-            part = self.twins
-            part = part[(part["policy"] == policy) & (part["regime"] == "overall") & (part["pool"] == ours)]
-            if len(part) and part["baseline_pool"].iloc[0] == theirs and pd.notna(part["difference"].iloc[0]):
-                row = part.iloc[0]
+        rows = self.twins[(self.twins["policy"] == policy) & (self.twins["regime"] == "overall")]
+        for compared, first, sign in ((self.pool, pool, 1), (pool, self.pool, -1)):
+            found = rows[rows["pool"] == compared]
+            if found.empty:
+                continue
+            row = found.iloc[0]
+            if row["baseline_pool"] == first and pd.notna(row["difference"]):
                 return sign * float(row["difference"]), float(row["difference_se"]), bool(row["significant"])
         return None
 
     def interval(self, policy: str) -> tuple[float, float]:
-        """95 % interval of a policy's mean utility, over trials and queries."""
+        """Return the two-sided 95 % interval of a policy's mean utility, over trials and queries."""
         line = self.regimes.loc[policy, "overall"]
-        over = float(line["utility_se_trials"]), float(line["utility_se_queries"])
-        error = two_way_error(*over, int(line["trials"]), int(self.info["independent"]))
+        error = two_way_error(
+            float(line["utility_se_trials"]),
+            float(line["utility_se_queries"]),
+            int(line["trials"]),
+            int(self.info["independent"]),
+        )
         return replace(error, unit=1.0).of_a_score(float(line["utility"]))
 
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
-        """A column of a policy's row for a regime; None: no such row, or not known."""
+        """Return a figure of a policy in a cost regime, or None if the mart does not have it.
+
+        Args:
+            column: of `mart_utility_by_regime`.
+        """
         key = (policy, regime)
         if key not in self.regimes.index:
             return None

@@ -1,4 +1,4 @@
-"""The tables over all pools."""
+"""Tables of the leaderboard, the page over all pools."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,10 +27,14 @@ from cabs_core.report.tables import (
 def tables(
     artifacts_dir: Path, headlines: Mapping[str, str] | None = None
 ) -> tuple[list[tuple[str, str]], dict[str, PageTable | None]]:
-    """Return ([(title, answer) of every pool], the tables by key).
+    """Make the tables of the leaderboard.
 
     Args:
-        headlines: {pool: what its report says}; of a pool without a report the best policy of the marts.
+        headlines: {pool: headline of its report}. The answer of a pool without a report is the best policy
+            of its marts.
+
+    Returns:
+        ([(title, answer) of every pool], {key: table, or None if the table is empty}).
 
     Raises:
         ResultError: the marts have not been built.
@@ -65,21 +69,29 @@ def tables(
         "to LinUCB with full feedback (100 %). Cost: at the mean score of the best single model's most "
         "accurate setting; a dash means that it is never reached.",
     )
-    named = [info["pool"] for info in infos]
-    return [(info["title"], headline) for info, headline, *_ in records], {
+    names = [info["pool"] for info in infos]
+    answers = [(info["title"], headline) for info, headline, *_ in records]
+    made = {
         "pools": overview,
-        "leaderboard": _policies(board, named),
-        "estimated": _estimated(artifacts_dir, named),
+        "leaderboard": _policies(board, names),
+        "estimated": _estimated(artifacts_dir, names),
     }
+    return answers, made
 
 
 def _best_of_marts(data: PoolData) -> str:
-    """The best policy of a pool in words, or why there is none."""
-    return findings.best_policy(data) if data.ranked else f"No ranking: {data.unranked_text()}"
+    """Return the best policy of a pool in words, or the reason why the pool has no ranking."""
+    if not data.ranked:
+        return f"No ranking: {data.unranked_text()}"
+    return findings.best_policy(data)
 
 
 def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None:
-    """Pools whose source is a log, with links."""
+    """Table of the pools whose source is a log, with links to their pages; None if there is none.
+
+    Args:
+        replayed: names of the pools that stand in the table of replayed pools.
+    """
     mart = read_mart(artifacts_dir, "mart_off_policy")
     columns: dict[str, MakeCell] = {
         "Pool": lambda r: TableCell(str(r[0]), numeric=False, link=f"{r[0]}/index.html"),
@@ -97,22 +109,30 @@ def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None
 
 
 def _marked(info: dict[str, Any]) -> str:
-    """The title of a pool, with `(synthetic, stress condition)` where they apply."""
+    """Return the title of a pool, followed in brackets by `synthetic` and by its stress condition."""
     name = info["title"]
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
-    marks = ", ".join(r for r in (synthetic, condition_name(info["condition"])) if r)
-    return f"{name} ({marks})" if marks else name
+    marks = ", ".join(mark for mark in (synthetic, condition_name(info["condition"])) if mark)
+    if not marks:
+        return name
+    return f"{name} ({marks})"
 
 
 def _policies(board: pd.DataFrame, pools: Sequence[str]) -> PageTable | None:
-    """How every policy fares over the pools; what it earns in each stands on the pool's page."""
+    """Table of every policy's ranks and closed share of the regret over all pools.
+
+    Args:
+        board: rows of `mart_policy_leaderboard` of all pools.
+        pools: names of the pools, in the order in which ranks are listed.
+    """
     real = board[board["rank"].notna()]
     by = real.groupby("policy")
     means = by.agg(
         pools=("rank", "size"), rank=("rank", "mean"), first=("rank", lambda r: int((r == 1).sum()))
     )
     ranked = means.sort_values(["pools", "rank"], ascending=[False, True])
-    ranks, gaps = real.set_index(["policy", "pool"])["rank"], board.groupby("policy")["gap_closed"]
+    ranks = real.set_index(["policy", "pool"])["rank"]
+    gaps = board.groupby("policy")["gap_closed"]
     order = [*ranked.index, *(p for p in board["policy"].unique() if p not in ranked.index)]
     columns = {
         "Policy": lambda p: words(label(p)),
@@ -136,7 +156,7 @@ def _policies(board: pd.DataFrame, pools: Sequence[str]) -> PageTable | None:
 
 
 def _ranks(ranks: pd.Series, policy: str, pools: Sequence[str]) -> str | None:
-    """`1, 3, –`: the ranks of a policy in the pools; None for an upper bound."""
+    """Return the ranks of a policy in the pools, such as `1, 3, –`; None if the policy has no ranks."""
     if policy not in ranks.index:
         return None
     rank_by_pool = ranks[policy]

@@ -1,9 +1,9 @@
-"""The SQL models that tables and figures are made from; each is `dbt_like_sql/<folder>/<name>.sql`."""
+"""The SQL models that tables and figures are made from, so that a page can name their files."""
 
 _ROUNDS = ("stg_replay_rounds",)
 _BOARD = ("mart_policy_leaderboard",)
 
-#: {key of a table or figure: models}. Those of `_ROUNDS` read single rounds.
+#: {key of a table or figure: names of SQL models}
 MODELS: dict[str, tuple[str, ...]] = {
     "arms": ("mart_arm_shares", "mart_routing_behaviour"),
     "budgets": _ROUNDS,
@@ -37,7 +37,10 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 
 def files_of(key: str) -> list[str]:
-    """Paths of the SQL that a table or figure is made from; none for what other files make."""
+    """Return the paths of the SQL files that a table or figure is made from.
+
+    Empty if the table or figure is made from other files than marts.
+    """
     return [
         f"dbt_like_sql/{'staging' if name.startswith('stg_') else 'marts'}/{name}.sql"
         for name in MODELS.get(key, ())

@@ -1,4 +1,4 @@
-"""How policies are written and drawn: labels, order, colours."""
+"""Names and looks of policies, encoders and stress conditions in pages: labels, descriptions, colours."""
 
 from collections.abc import Iterable, Sequence
 
@@ -12,52 +12,75 @@ LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Med
 
 
 def condition_name(condition: str | None) -> str:
-    """`delayed_rewards` -> `delayed rewards`; empty for no stress condition."""
+    """Return the title of a stress condition, such as `delayed rewards`; empty if there is none."""
     if not condition or condition == "none":
         return ""
-    return CONDITIONS[condition].title if condition in CONDITIONS else condition
+    if condition in CONDITIONS:
+        return CONDITIONS[condition].title
+    return condition
 
 
 def condition_text(condition: str | None) -> str:
-    """`Stress test, delayed rewards: rewards come ...`; empty for no stress condition."""
+    """Return a stress condition in a sentence, such as `Stress test, delayed rewards: rewards come ...`.
+
+    Empty if there is no stress condition.
+    """
     name = condition_name(condition)
     if not name:
         return ""
-    says = CONDITIONS[str(condition)].description if condition in CONDITIONS else ""
-    return f"Stress test, {name}: {says}" if says else f"Stress test, {name}"
+    description = CONDITIONS[str(condition)].description if condition in CONDITIONS else ""
+    if not description:
+        return f"Stress test, {name}"
+    return f"Stress test, {name}: {description}"
 
 
-#: `cabs_d_linear@literal` -> `CABS-D linear (literal)`
+#: function that returns the label of a policy: `CABS-D linear (literal)` for `cabs_d_linear@literal`
 label = policy_label
 
 
 def says(policy: str) -> str:
-    """One line about a policy, from the catalog."""
+    """Return the description of a policy in the catalog, as one line without code marks."""
     text = policy_description(policy).removeprefix("Replay of ").replace("`", "")
     return text[:1].upper() + text[1:]
 
 
 def encoder_label(encoder: str) -> str:
-    """`all-MiniLM-L6-v2` -> `MiniLM`; names without a short form stay."""
+    """Return the short name of an encoder, such as `MiniLM`, or its full name if it has no short one."""
     record = encoder_record(encoder)
-    return (record.label if record else "") or encoder
+    if record is None or not record.label:
+        return encoder
+    return record.label
 
 
 def style(policy: str) -> Style:
-    """Colour, dash and symbol of a policy."""
+    """Return colour, dash and symbol of a policy.
+
+    The catalog gives them. A policy without a style there gets one from the letters of its name, so that it
+    looks the same on every page. A preset changes the dash.
+    """
     base, _, preset = policy.partition("@")
-    number, record = sum(map(ord, base)), policies().get(base)
-    colour, dash, shape = (record and record.style) or (number % 10, "", number % len(SHAPES))
-    return Style(colour, {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash), SHAPES[shape])
+    record = policies().get(base)
+    number = sum(map(ord, base))
+    drawn = (number % 10, "", number % len(SHAPES))
+    if record is not None and record.style:
+        drawn = record.style
+    colour, dash, shape = drawn
+    dash = {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash)
+    return Style(colour, dash, SHAPES[shape])
 
 
 def headline(names: Sequence[str], best: str, reference: str) -> set[str]:
-    """Those of the policies that plots show from the start; readers switch on the others."""
+    """Return the policies whose lines a plot shows at first. A reader can switch on the others.
+
+    They are `best`, `reference`, and the policies that the catalog marks as headlines.
+    """
     return {p for p in names if p in (best, reference) or (p in policies() and policies()[p].headline)}
 
 
 def with_experts(names: Iterable[str]) -> list[str]:
-    """Those of the policies that mix other policies, each followed by its experts."""
-    return [
-        x for p in names if p in policies() and policies()[p].experts for x in (p, *policies()[p].experts)
-    ]
+    """Return the policies that mix other policies, each followed by the policies that it mixes."""
+    found = []
+    for name in names:
+        if name in policies() and policies()[name].experts:
+            found += [name, *policies()[name].experts]
+    return found

@@ -1,4 +1,4 @@
-"""What the page of a pool shows: `report.html.j2` reads a `PoolPage`, name by name."""
+"""Contents of a pool's page. The template `report.html.j2` reads the attributes of a `PoolPage` by name."""
 
 import json
 from collections.abc import Sequence
@@ -17,21 +17,26 @@ from cabs_core.report.evidence import Evidence, examples
 from cabs_core.report.names import condition_name, condition_text, label, says
 from cabs_core.report.plots.figure import Figure
 from cabs_core.report.pool_answer import GoalAnswer
-from cabs_core.report.tables import PageTable
+from cabs_core.report.tables import PageTable, missing
 
+#: most characters of a prompt among the examples
 _LONGEST_PROMPT = 600
 
 
 @dataclass(frozen=True)
 class PoolPage:
-    """A page; what it says is computed when it is asked for.
+    """The contents of a pool's page. Each part is computed when the template first reads it.
 
     Attributes:
-        data: marts of the pool. evidence: its replays and problem, where they are at hand.
-        origin: how a collected table came about. changes: since the last report; None for the first one.
-        links: (text, address) of related pages. warnings: of the data checks.
-        first_screen: the answer in words; None if the table or the replays are not at hand.
-        older_data: why there is no answer on the data at hand; else ''.
+        data: marts of the pool.
+        evidence: replays with their problem; None if they are not at hand.
+        origin: section on how a collected table came about; empty for other pools.
+        changes: sentences on changes since the last report; None if this is the first one.
+        links: (text, address) of related pages.
+        warnings: sentences of the data checks.
+        older_data: sentence on why there is no answer on the data at hand; empty if there is one.
+        first_screen: sentences and tables of the answer; None if the outcome table or the replays are not at
+            hand.
     """
 
     data: PoolData
@@ -47,33 +52,33 @@ class PoolPage:
 
     @property
     def goal(self) -> GoalAnswer | None:
-        """The answer to the pool's goal; None if it has none, or if there is no first screen."""
+        """The answer to the pool's goal; None if the pool has no goal, or the page no first screen."""
         return None if self.first_screen is None else self.first_screen.found.goal
 
     @cached_property
     def banners(self) -> list[str]:
-        """What limits the page's claims."""
+        """Sentences on the limits of the page's claims, which stand above everything else."""
         older = [self.older_data] if self.older_data else []
         return [*older, *self.warnings, *self.origin.banners, *limits(self.data, self.evidence)]
 
     @property
     def stress(self) -> str:
-        """Name of the stress condition, or ''."""
+        """Name of the stress condition; empty if there is none."""
         return condition_name(self.data.info["condition"])
 
     @property
     def condition(self) -> str:
-        """The stress condition in a sentence, or ''."""
+        """The stress condition in a sentence; empty if there is none."""
         return condition_text(self.data.info["condition"])
 
     @property
     def winner(self) -> str:
-        """Name of the router with the highest mean utility; empty if no router was replayed."""
+        """Label of the router with the highest mean utility; empty if no router was replayed."""
         return label(self.data.routers[0]) if self.data.routers else ""
 
     @cached_property
     def as_good(self) -> list[str]:
-        """Names of the routers within the noise of the best one."""
+        """Labels of the other routers that are not significantly worse than the best one."""
         return [label(p) for p in cards.as_good(self.data)] if self.data.routers else []
 
     # ---- the sections
@@ -85,29 +90,31 @@ class PoolPage:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """Sentences by section."""
+        """{section: sentences that lead it}."""
         makers = ("ranking", "learning", "rq1", "rq2", "rq3", "rq4", "encoders")
         return {name: getattr(findings, name)(self.data) for name in makers}
 
     @property
     def paper(self) -> bool:
-        """Whether the paper reports on this benchmark."""
+        """True if the paper reports figures of this benchmark."""
         return bool(self.data.info["paper_benchmark"])
 
     @cached_property
     def figures(self) -> dict[str, Figure | None]:
-        """Every figure by its key; None where the pool has nothing to show."""
+        """{key: figure}, or None in place of a figure for which the pool has no data."""
         return charts.figures(self.data, self.evidence)
 
     @cached_property
     def more(self) -> list[PageTable]:
-        """The tables on speed, oracles and solver."""
-        return [table for make in sections.BEHIND if (table := make(self.data))]
+        """Tables on speed, oracles and solver that the pool has data for."""
+        made = [make(self.data) for make in sections.BEHIND]
+        return [table for table in made if table is not None]
 
     @cached_property
     def tables(self) -> dict[str, PageTable | None]:
-        """Every table by its key; None where the pool has nothing to show."""
-        data, evidence = self.data, self.evidence
+        """{key: table}, or None in place of a table for which the pool has no data."""
+        data = self.data
+        evidence = self.evidence
         first = self.first_screen
         tables = {
             "ladder": None if first is None else first.ladder,
@@ -134,14 +141,17 @@ class PoolPage:
 
     @property
     def shown_rho(self) -> str:
-        """The rho of the examples."""
+        """The value of rho at which the examples were played; empty without replays."""
         if self.evidence is None or not self.data.routers:
             return ""
         return f"{_shown_rho(self.evidence, self.data.routers[0]):g}"
 
     @cached_property
     def examples(self) -> list[tuple[str, list[dict[str, str]], str]]:
-        """(title, prompts, class) of prompts that the winner routed well, and not."""
+        """Prompts that the best router routed well, and prompts that it did not.
+
+        Two groups (title, prompts as {field: text}, class in the style sheet); empty without replays.
+        """
         evidence = self.evidence
         if evidence is None or not self.data.routers or not evidence.prompts:
             return []
@@ -160,13 +170,14 @@ class PoolPage:
 
     @property
     def glossary(self) -> list[tuple[str, str]]:
-        """The policies in a sentence each."""
+        """(label, description) of every policy."""
         return [(label(p), says(p)) for p in self.data.board.index]
 
     @property
     def sections(self) -> list[tuple[str, str]]:
-        """(id, title) of the sections that the page has."""
-        tables, figures = self.tables, self.figures
+        """(id, title) of every section that the page has, for its menu."""
+        tables = self.tables
+        figures = self.figures
         candidates = [
             ("collected", "Collection", tables["collection"]),
             ("by-value", "By the worth of an answer", tables["by_value"]),
@@ -185,11 +196,11 @@ class PoolPage:
             ("words", "Words", True),
             ("provenance", "Provenance", True),
         ]
-        return [(key, title) for key, title, there in candidates if there]
+        return [(key, title) for key, title, content in candidates if content]
 
     @property
     def provenance(self) -> list[tuple[str, str]]:
-        """What the figures rest on."""
+        """(name, value) of the data, settings and versions that the figures rest on."""
         row = self.data.mart("provenance").iloc[0]
         versions = json.loads(row["versions"] or "{}")
         seeds = (row["split_seed"], row["oracle_seed"], row["order_seed"])
@@ -209,11 +220,11 @@ class PoolPage:
             ("Python", row["python"]),
             ("Packages", ", ".join(f"{k} {v}" for k, v in versions.items())),
         ]
-        return [(k, "–" if v is None or v != v else str(v)) for k, v in entries]
+        return [(name, "–" if missing(value) else str(value)) for name, value in entries]
 
     @property
     def commands(self) -> list[str]:
-        """What makes the page again."""
+        """Commands that make the page again."""
         pool = self.data.pool
         verbs = (
             f"pool show {pool}",
@@ -225,25 +236,27 @@ class PoolPage:
 
 
 def _seed(value: Any) -> str:
-    return "–" if value is None or value != value else str(int(value))
+    """Return a seed as text; an en dash if it is not known."""
+    return "–" if missing(value) else str(int(value))
 
 
 def _shown_rho(evidence: Evidence, policy: str) -> float:
-    """The middle one of the rhos at which a policy was replayed."""
+    """Return the middle one of the rhos at which a policy was replayed."""
     return middle_rho(rho for name, rho in evidence.folders if name == policy)
 
 
-def _example(e: Any) -> dict[str, str]:
-    """A row of `evidence.examples` in words."""
-    prompt = e.prompt if len(e.prompt) <= _LONGEST_PROMPT else e.prompt[: _LONGEST_PROMPT - 1] + "…"
-    others = sorted(
-        ((s, m) for m, s in e.scores.items() if m != e.model), key=lambda pair: (-pair[0], pair[1])
-    )
+def _example(row: Any) -> dict[str, str]:
+    """Return a row of `evidence.examples` as texts for the template."""
+    prompt = row.prompt
+    if len(prompt) > _LONGEST_PROMPT:
+        prompt = prompt[: _LONGEST_PROMPT - 1] + "…"
+    others = [(model, score) for model, score in row.scores.items() if model != row.model]
+    others.sort(key=lambda pair: (-pair[1], pair[0]))
     return {
-        "task": e.task,
+        "task": row.task,
         "prompt": prompt,
-        "model": e.model,
-        "score": f"{e.score:g}",
-        "cost": money(e.cost),
-        "others": "Others: " + ", ".join(f"{m} {s:g}" for s, m in others) + ".",
+        "model": row.model,
+        "score": f"{row.score:g}",
+        "cost": money(row.cost),
+        "others": "Others: " + ", ".join(f"{model} {score:g}" for model, score in others) + ".",
     }

@@ -1,6 +1,7 @@
-"""The answer for one pool: what may be used instead of what is used today, from its table and its replays.
+"""The answer for one pool: what may be used instead of today's model.
 
-The statistics are those of `evaluation.answer`; this module says what table, rules and routers a pool has.
+The statistics are those of `evaluation.answer`. This module makes the scored table, the rules and the router
+of a pool from its outcomes and replays, and asks for the answer.
 """
 
 from collections.abc import Callable, Mapping
@@ -45,11 +46,12 @@ from cabs_core.evaluation.ope.data import read_outcomes
 from cabs_core.report.evidence import Evidence
 from cabs_core.report.rule_text import CLUSTER_NAME
 
-#: requests a month that savings are told for if nobody has said how many there are
+#: requests a month for which savings are given if the pool file has no number
 REQUESTS = 100_000
-#: most clusters of a table without tasks, and least prompts of one
+#: most clusters of a table without tasks, and fewest prompts of a cluster
 CLUSTERS = 12
 LEAST_IN_CLUSTER = 50
+#: names of the two kinds of groups that rules are made for
 TASK = "task"
 CLUSTER = "cluster"
 #: most prompts of a table whose prompts are compared with each other: it takes time as their number squared
@@ -58,22 +60,40 @@ MOST_COMPARED = 20_000
 LEAST_LABELLED = 10
 
 
+#: fields of a rung in `verdict.json`, whose names stay
+_PUBLIC_FIELDS = (
+    "rung",
+    "use",
+    "quality",
+    "difference",
+    "low",
+    "high",
+    "usd_per_1000",
+    "saving_per_month",
+    "word",
+)
+
+
 @dataclass(frozen=True)
 class Inputs:
-    """What an answer is made from.
+    """Data that an answer is made from.
 
     Attributes:
-        pool: its settings. table: its outcomes. splits: one `[n]` array per fold.
-        vectors: `[n, e]` embeddings; None if they are not at hand: then a table without tasks has no rules.
-        evidence: the replays; None if they are not at hand: then there is no rung "router".
-        held_out_plays: of a log, what every policy plays on the test queries of each fold, with the columns
-            of `validation_plays`; None for a table, and if they are not at hand.
-        chosen: (policy, rho) that the validation split chose; judged if the table has one fold.
-        validation_plays: what every policy plays on the validation queries of each fold, see
-            `replay.held_out`; None for one fold, or if they are not at hand: then several folds have no
-            rung "router".
-        deployable: policies that can be exported as a router.
-        people: `[n, K]` labels of people of some answers, NaN for the others, if a judge gave the scores.
+        pool: settings of the pool.
+        table: outcomes of the n queries.
+        splits: for each fold an array `[n]` with "train", "validation" or "test".
+        vectors: `[n, e]` embeddings of the prompts. If they are None, a table without tasks has no rules.
+        evidence: the replays. If they are None, the answer of a table has no rung "router".
+        held_out_plays: plays of every policy on the test queries of each fold of a log, with the columns of
+            `validation_plays`. None for a table, or if they are not at hand.
+        chosen: (policy, rho) that the validation split chose. The router of a table with one fold is this
+            one.
+        validation_plays: plays of every policy on the validation queries of each fold, see
+            `replay.held_out`. None for one fold. If they are None, an answer of several folds has no rung
+            "router".
+        deployable: names of the policies that can be exported as a router.
+        people: `[n, K]` scores that people gave some answers, NaN for the others; None if no judge gave the
+            scores.
     """
 
     pool: ModelPool
@@ -90,14 +110,16 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Judged:
-    """An option as the card of an exported router says it.
+    """An option with the figures that the card of an exported router shows.
 
     Attributes:
-        said: why the option is exported, in words: the goal with its answer, or what the report recommends.
-        today: name of what the option is compared with.
-        quality: mean score. difference: to `today`, with its 95 % interval from `low` to `high`.
+        said: reason why the option is exported: the goal with its answer, or the report's recommendation.
+        today: name of the model, or "log", that the option is compared with.
+        quality: mean score of the option.
+        difference: its mean score minus that of `today`.
+        low, high: ends of the 95 % interval of the difference.
         usd_per_1000: USD of 1,000 requests.
-        folds: number of folds in which the option was judged; 1 for the test split.
+        folds: number of folds in which the option was judged; 1 if it was judged on the test split.
     """
 
     said: str
@@ -110,7 +132,7 @@ class Judged:
     folds: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON; None for a figure that is not known."""
+        """Return the fields as plain values for JSON, with None for a figure that is not known."""
         return _known(asdict(self))
 
 
@@ -119,15 +141,16 @@ class GoalAnswer:
     """The option that a goal leads to.
 
     Attributes:
-        goal: as it is written on a command line.
+        goal: the goal as it is written on a command line.
         sentence: the answer in words.
-        confirmed: the option fulfils the goal beyond noise.
+        confirmed: True if the option fulfils the goal beyond noise.
         rung: keep, switch, rules or router; empty if the goal could not be tested.
         use: a model, {task: model}, or a policy; None if the goal could not be tested.
         rho: cost sensitivity of the router; None for any other rung.
-        quality: mean score. usd_per_1000: USD of 1,000 requests. Both None if the goal could not be tested.
-        conditions: what the goal asks of the option, and what was found.
-        judged: the option as the card of a router says it; None if the goal could not be tested.
+        quality: mean score of the option; None if the goal could not be tested.
+        usd_per_1000: USD of 1,000 requests to the option; None if the goal could not be tested.
+        conditions: the conditions of the goal, each with the figure that was found.
+        judged: the option with the figures of a router's card; None if the goal could not be tested.
     """
 
     goal: str
@@ -144,34 +167,44 @@ class GoalAnswer:
     @property
     def policy(self) -> str | None:
         """Name of the router's policy; None for any other rung."""
-        return self.use if self.rung == "router" else None
+        if self.rung != "router":
+            return None
+        policy: str | None = self.use
+        return policy
 
     @property
     def text(self) -> str:
-        """The goal and its answer, as every command and page but the first screen says them."""
+        """The goal and its answer in one line, for commands and pages other than the first screen."""
         return f"Goal ({self.goal}): {self.sentence}"
 
 
 @dataclass(frozen=True)
 class PoolAnswer:
-    """The answer for a pool, and what it is made from.
+    """The answer for a pool, with the data that it was made from.
 
     Attributes:
-        answer: the ladder. scored: its table. outcomes: the same with the prompts.
-        today_is_guessed: nobody named today's model. requests_are_guessed: nobody said how many requests a
-            month there are.
-        rules: None if there are none. groups: `[n]` task or cluster of each prompt. by: "task" or "cluster".
-        guessed_right: share of the prompts whose task the nearest centre of the other folds' prompts guesses
-            right; None for clusters, and without embeddings.
-        router: None if there is none. policy, rho: of the router that is exported.
-        folds: number of folds that rules and routers are judged in.
-        newest: an option on the newest prompts and on the older ones; None if the table has no times, or if
-            they cannot be told apart.
-        unlike: {rung: the rung on prompts without a near neighbour among those that it was made from}; empty
-            without embeddings, and for tables of more than `MOST_COMPARED` prompts.
+        answer: the rungs with their words and the recommendation.
+        scored: the table of scores and costs that the answer was made from.
+        outcomes: the outcome table of the pool, which has the prompts.
+        options: tolerance, requests a month and level of the answer.
+        today_is_guessed: True if nobody named today's model.
+        requests_are_guessed: True if nobody said how many requests a month there are.
+        rules: decisions of the rules; None if the answer has no rules.
+        groups: `[n]` task or cluster of each prompt; None if the answer has no rules.
+        by: "task" or "cluster", the kind of `groups`.
+        guessed_right: share of the prompts whose task is that of the nearest centre of the other folds'
+            tasks. None for clusters, or without embeddings.
+        router: decisions of the router; None if the answer has no router.
+        policy: name of the router's policy; None if the answer has no router.
+        rho: cost sensitivity of the router; None if the answer has no router.
+        folds: number of folds in which rules and routers are judged.
+        newest: an option on the newest prompts and on the older ones. None if the table has no times, or if
+            too few prompts are independent.
+        unlike: {rung: how the rung does on prompts without a near neighbour among the prompts that it was
+            made from}. Empty without embeddings, and for tables of more than `MOST_COMPARED` prompts.
         centers: {cluster: the prompt in its middle}; empty if `by` is "task".
         labelled: number of prompts of which people labelled an answer.
-        goal: the answer to a goal; None if no goal was asked.
+        goal: the answer to the goal; None if there is no goal.
     """
 
     answer: Answer
@@ -195,13 +228,9 @@ class PoolAnswer:
     goal: GoalAnswer | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `verdict.json` holds under `answer`."""
+        """Return the answer as plain values, for the field `answer` of `verdict.json`."""
         content = self.answer.to_dict()
-        names = (
-            *("rung", "use", "quality", "difference", "low", "high", "usd_per_1000", "saving_per_month"),
-            "word",
-        )
-        content["rungs"] = [{name: rung[name] for name in names} for rung in content["rungs"]]
+        content["rungs"] = [{name: rung[name] for name in _PUBLIC_FIELDS} for rung in content["rungs"]]
         content["details"] = {
             "today_is_guessed": self.today_is_guessed,
             "requests_per_month": self.options.requests_per_month,
@@ -227,12 +256,12 @@ class PoolAnswer:
 
 
 def _known(figures: dict[str, Any]) -> dict[str, Any]:
-    """Return figures for JSON, which has no NaN: None if a figure is not known."""
+    """Return the figures with None in place of NaN, which JSON does not have."""
     return {name: None if value != value else value for name, value in figures.items()}
 
 
 def answer_of_pool(inputs: Inputs) -> PoolAnswer:
-    """Answer for a pool.
+    """Make the answer for a pool.
 
     Raises:
         DataError: `today` names a model that the table does not have.
@@ -289,10 +318,14 @@ def _unlike(
     router: Decisions | None,
     options: AnswerOptions,
 ) -> dict[str, Unlike]:
-    """Return {rung: what it gains on prompts unlike those that it was made from}, for rules and router.
+    """Judge rules and router on prompts that are unlike the prompts that they were made from.
 
     Args:
-        folds: `[n]` in which rules are judged. The folds of the router are those of the splits.
+        folds: `[n]` number of the fold in which the rules are judged on each prompt. The folds of the router
+            are those of the splits.
+
+    Returns:
+        {rung: how it does there}; empty without embeddings, or for too large tables.
     """
     if inputs.vectors is None or len(inputs.table) > MOST_COMPARED:
         return {}
@@ -324,9 +357,9 @@ def _central_prompts(inputs: Inputs, groups: np.ndarray | None) -> dict[str, str
 
 
 def _with_newest(found: PoolAnswer) -> PoolAnswer:
-    """Add what the newest fifth of the prompts says of the recommended option, if the table has times.
+    """Add a comparison of the newest fifth of the prompts with the rest, if the table has times.
 
-    If nothing or "keep" is recommended, the comparison is of the option that would be recommended first.
+    Compared is the recommended option. If nothing or "keep" is recommended, it is the lowest other rung.
     """
     times = found.outcomes.times
     others = [rung for rung in found.answer.rungs if rung.rung != "keep"]
@@ -343,12 +376,18 @@ def _with_newest(found: PoolAnswer) -> PoolAnswer:
 
 
 def today_in_words(answer: Answer) -> str:
-    """What is used today, for a sentence: a model, or the choices that a log holds."""
+    """Return the name of today's model, or words for the choices that a log holds, for a sentence."""
     return "the log's choices" if answer.today == LOG else answer.today
 
 
 def _newest_text(newest: Newest | None, rung: str, today: str) -> str:
-    """Say whether the newest prompts give the same answer as the older ones."""
+    """Return a sentence that says if the newest prompts give the same answer as the older ones.
+
+    Args:
+        newest: the comparison; None if it could not be made.
+        rung: name of the option that was compared.
+        today: name of today's model, or words for the log's choices.
+    """
     if newest is None:
         return (
             "Whether the newest fifth of the prompts gives the same answer as the rest cannot be told: too "
@@ -372,11 +411,14 @@ def scored_table(
     vectors: np.ndarray | None = None,
     people: np.ndarray | None = None,
 ) -> ScoredTable:
-    """Return the table with its gaps, and with what is used today.
+    """Make the table of scores and costs that an answer is made from.
+
+    Answers that no model gave are NaN, although the outcome table may hold predictions of their scores.
 
     Args:
-        vectors: `[n, e]` embeddings; they sharpen what is estimated from a log. None if they are not at hand.
-        people: `[n, K]` labels of people; too few of them are left out.
+        vectors: `[n, e]` embeddings, which sharpen the estimates of a log; None if they are not at hand.
+        people: `[n, K]` scores by people, NaN where there is none. They are left out if they are of fewer
+            than `LEAST_LABELLED` prompts.
 
     Raises:
         DataError: `today` names a model that the table does not have.
@@ -400,7 +442,7 @@ def scored_table(
 
 
 def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) -> LoggedTable:
-    """Return the decisions of a log, beside the choices that it holds or beside the model that is named."""
+    """Make the table of a log, in which options are compared with its choices or with a named model."""
     points = np.zeros((len(table), 0)) if vectors is None else np.asarray(vectors)
     adaptive = bool(getattr(pool.source, "adaptive", False))
     data = read_outcomes(table, points, adaptive=adaptive)
@@ -409,24 +451,33 @@ def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) 
 
 
 def labelled_prompts(people: np.ndarray | None) -> int:
-    """Number of prompts of which people labelled an answer."""
+    """Return the number of prompts of which people scored an answer.
+
+    Args:
+        people: `[n, K]` scores by people, NaN where there is none.
+    """
     return 0 if people is None else int((~np.isnan(people)).any(axis=1).sum())
 
 
 def _selective(table: Outcomes) -> np.ndarray | None:
-    """`[K]` bool: the model was left out on prompts of another kind; None if no model was."""
+    """Return `[K]` bool: True for a model whose gaps are not at random; None if there is no such model."""
     gaps = table.report.get("gaps", {})
     found = np.array([arm in gaps and not gaps[arm]["at_random"] for arm in table.arms])
     return found if found.any() else None
 
 
 def _today(pool: ModelPool, table: Outcomes) -> int | None:
-    """Index of the model that is used today: as the file says, else the dearest of the user's own table."""
+    """Return the index of today's model, or None if the pool has none.
+
+    If the pool file does not name it, it is the dearest model of a user's own table.
+    """
     if pool.today == TODAY_NONE:
         return None
     if pool.today is None:
-        own = sources()[pool.source.kind].table
-        return int(table.means[1].argmax()) if own else None
+        is_own_table = sources()[pool.source.kind].table
+        if not is_own_table:
+            return None
+        return int(table.means[1].argmax())
     if pool.today not in table.arms:
         raise DataError(
             f"pool {pool.name}: today is {pool.today!r:.100}; expected one of {listed(table.arms)}, or none"
@@ -441,9 +492,9 @@ def fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
 
 
 def _rule_folds(inputs: Inputs) -> np.ndarray | None:
-    """`[n]` folds in which rules are judged; None for a table of too few prompts.
+    """Return `[n]` number of the fold in which rules are judged on each prompt; None for too few prompts.
 
-    Rules need no training of their own, so they have folds although the table's routers have one split.
+    Rules need no training, so they are judged in several folds even if the routers have one split.
     """
     if len(inputs.splits) > 1:
         return fold_numbers(inputs.splits)
@@ -454,7 +505,12 @@ def _rule_folds(inputs: Inputs) -> np.ndarray | None:
 
 
 def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
-    """(`[n]` group of each prompt, task or cluster): clusters of embeddings if the table has one task."""
+    """Return the groups for which rules are made.
+
+    Returns:
+        (`[n]` group of each prompt, "task" or "cluster"). Groups are clusters of embeddings if the table has
+        one task. None if there are neither tasks nor enough embeddings.
+    """
     if len(set(inputs.table.tasks.tolist())) > 1:
         return inputs.table.tasks, TASK
     if inputs.vectors is None or len(inputs.table) < 2 * LEAST_IN_CLUSTER:
@@ -465,12 +521,19 @@ def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
 
 
 def cluster_centers(points: np.ndarray) -> np.ndarray:
-    """Return centres `[c, e]` of the clusters of a table without tasks, from unit vectors `[n, e]`."""
+    """Return the centres `[c, e]` of clusters of prompts, from their embeddings as unit vectors `[n, e]`."""
     return kmeans_centers(points, min(CLUSTERS, max(len(points) // LEAST_IN_CLUSTER, 1)), seed=0)
 
 
 def _guessed_right(inputs: Inputs, tasks: np.ndarray, folds: np.ndarray) -> float | None:
-    """Share of the prompts whose task is that of the nearest centre, made from the other folds' prompts."""
+    """Return the share of the prompts whose task is that of the nearest centre of a task.
+
+    The centres for a fold are made from the other folds' prompts. None without embeddings.
+
+    Args:
+        tasks: `[n]` task of each prompt.
+        folds: `[n]` number of each prompt's fold.
+    """
     if inputs.vectors is None:
         return None
     points = unit_rows(np.asarray(inputs.vectors, dtype=np.float64))
@@ -486,10 +549,13 @@ def _guessed_right(inputs: Inputs, tasks: np.ndarray, folds: np.ndarray) -> floa
 def _router(
     inputs: Inputs, scored: ScoredTable, options: AnswerOptions
 ) -> tuple[Decisions | None, str | None, float | None]:
-    """(decisions of the router, its policy, its rho); None if no router was replayed.
+    """Choose the router of the answer.
 
-    With several folds it is the one of `cross_fitted_router`. With one fold it is the choice of the
+    With several folds the router is that of `cross_fitted_router`. With one fold it is the choice of the
     validation split, judged on the test split.
+
+    Returns:
+        (decisions of the router, its policy, its rho); three times None if there is no router.
     """
     candidates = router_candidates(inputs)
     if not candidates:
@@ -514,15 +580,17 @@ def cross_fitted_router(
     candidates: list[RouterCandidate],
     choose: Callable[[np.ndarray, list[RouterCandidate]], int],
 ) -> RouterCandidate | None:
-    """Return the router of a table with several folds: what is exported, with decisions to judge it by.
+    """Choose the router of a table with several folds, with decisions by which it is judged fairly.
 
-    Name and rho are chosen by all cross-fitted decisions. The weights on the test prompts of a fold are those
-    of the candidate that is chosen by plays on the fold's validation prompts, by policies that were fitted on
-    its train prompts: no score of a test prompt has a say in the choice.
+    The policy and rho that are exported are chosen by the decisions of all folds. The decisions by which the
+    router is judged are chosen fold by fold: on the test prompts of a fold they are those of the candidate
+        that
+    does best on the fold's validation prompts. So no score of a test prompt has a say in the choice.
 
     Args:
         candidates: see `router_candidates`.
-        choose: gets rows `[M]` of the table and candidates with weights `[M, K]`, returns an index.
+        choose: function of indices `[M]` of prompts and of candidates with weights `[M, K]` on them, which
+            returns the index of the best candidate.
 
     Returns:
         None if there is no candidate, or if a fold has no plays on its validation prompts.
@@ -547,7 +615,14 @@ def cross_fitted_router(
 def _on_validation(
     plays: pd.DataFrame, candidates: list[RouterCandidate], table: Outcomes
 ) -> tuple[np.ndarray, list[RouterCandidate]]:
-    """(rows of a fold's validation prompts, the candidates that were played there with what they played)."""
+    """Return what the candidates played on the validation prompts of a fold.
+
+    Args:
+        plays: rows of the fold.
+
+    Returns:
+        (indices `[M]` of the validation prompts, candidates that were played there, with weights `[M, K]`).
+    """
     query_ids = np.asarray(table.query_ids).astype(str)
     rows = np.flatnonzero(np.isin(query_ids, plays["query_id"].unique().astype(str)))
     plays_of: dict[Any, pd.DataFrame] = dict(list(plays.groupby(["policy", "rho"])))
@@ -561,12 +636,13 @@ def _on_validation(
 
 
 def router_candidates(inputs: Inputs) -> list[RouterCandidate]:
-    """Return every router that can be exported, with what it played on the prompts that it had not seen.
+    """Return every router that can be exported, with its decisions on prompts that it had not seen.
 
-    A router of a table was replayed. What a router of a log would play is known without a replay.
+    The decisions of a table's router are those of its replays. Those of a log's router are computed without a
+    replay.
 
     Returns:
-        nothing if neither replays nor plays are at hand.
+        an empty list if neither replays nor plays are at hand.
 
     Raises:
         ResultError: the replays are of other prompts than the table's.
@@ -595,7 +671,7 @@ def router_candidates(inputs: Inputs) -> list[RouterCandidate]:
 
 
 def _candidates_of_log(inputs: Inputs, plays: pd.DataFrame) -> list[RouterCandidate]:
-    """Return the routers of a log; rows of prompts that no fold holds out are NaN."""
+    """Return the routers of a log; the weights of a prompt that no fold holds out are NaN."""
     query_ids = np.asarray(inputs.table.query_ids).astype(str)
     found = []
     for (policy, rho), rows in plays.groupby(["policy", "rho"]):

@@ -1,7 +1,7 @@
-"""The option that fulfils a goal of one pool: the same table, rules and replays as its answer.
+"""The answer to a goal of one pool.
 
-The statistics are those of `evaluation.answer.goals`; this module says which routers a goal is tested with,
-and puts what was found into words.
+A goal is tested with the table, rules and replays of the pool's answer, by the statistics of
+`evaluation.answer.goals`. This module chooses the routers that are tested, and puts the result into words.
 """
 
 import numpy as np
@@ -31,11 +31,14 @@ from cabs_core.report.rule_text import rule_text
 
 
 def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
-    """Answer a goal from what the pool's answer was made from.
+    """Answer a goal.
+
+    Args:
+        inputs: data of the pool.
+        found: the pool's answer, whose table and rules are tested.
 
     Raises:
-        DataError: the goal names a model that the table does not have or asks for latencies that it does not
-            have.
+        DataError: the goal names a model or asks for latencies that the table does not have.
     """
     tested = goal_answer(goal, found.scored, found.rules, _routers(goal, inputs, found), found.options)
     use = tested.use
@@ -68,10 +71,10 @@ def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
 
 
 def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
-    """Routers that a goal is tested with; their `use` is (policy, rho).
+    """Return the routers that a goal is tested with. Their `use` is (policy, rho).
 
-    With several folds there is one router, chosen by the goal; see `cross_fitted_router`. With one fold the
-    validation split chose the policy, which is tested at every rho that was replayed.
+    With several folds there is one router, which the goal chooses; see `cross_fitted_router`. With one fold
+    the validation split has chosen the policy, which is tested at every rho that was replayed.
     """
     candidates = router_candidates(inputs)
     if not candidates:
@@ -92,7 +95,7 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
 
 
 def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
-    """Say for somebody who knows models and money which option fulfils the goal, or comes closest."""
+    """Return a sentence that names the option that fulfils the goal, or comes closest, with its figures."""
     facts = [_in_words(condition, goal, found) for condition in tested.conditions]
     if goal.quality is None:
         facts.append(f"a mean score of {tested.quality:.3f}")
@@ -105,7 +108,7 @@ def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
 
 
 def _option(tested: GoalFound) -> str:
-    """Name of an option in a sentence."""
+    """Return the name of an option for a sentence."""
     if tested.rung == "rules":
         return f"rules ({rule_text(tested.use)})"
     if tested.rung == "router":
@@ -113,12 +116,14 @@ def _option(tested: GoalFound) -> str:
         worth = f", a right answer valued at {money(1.0 / rho)}" if rho > 0 else ""
         return f"the router {label(policy)}{worth}"
     if tested.rung == "keep":
-        return f"{tested.use}, which answers today" if tested.use != LOG else "what the log does today"
+        if tested.use == LOG:
+            return "what the log does today"
+        return f"{tested.use}, which answers today"
     return str(tested.use)
 
 
 def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
-    """Say what was found of a condition, and what is asked for."""
+    """Return the figure that was found for a condition and the figure that the goal asks for, in words."""
     value = condition.found
     target = condition.target
     scored = found.scored

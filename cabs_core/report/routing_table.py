@@ -1,7 +1,8 @@
-"""A routing table for those who keep their gateway: the rules of the pool's answer, a row a task or cluster.
+"""Routing tables, for users who keep their own gateway.
 
-The model of each row, and what is said of the whole table, are those of rung "rules" (`evaluation.answer`):
-rules are made from all prompts and judged on prompts that they were not made from.
+A routing table has a row for each task or cluster with the model that answers it. Rows are the rules of the
+pool's answer. The figures of the whole table are those of rung "rules", which was judged on prompts that the
+rules were not made from.
 """
 
 from dataclasses import asdict, dataclass
@@ -14,18 +15,24 @@ from cabs_core.base.errors import ResultError
 from cabs_core.evaluation.answer import Word
 from cabs_core.report.pool_answer import PoolAnswer
 
-#: examples of a row, and characters of one
-EXAMPLES, LONGEST = 8, 300
+#: most examples of a row
+EXAMPLES = 8
+#: most characters of an example
+LONGEST = 300
 
 
 @dataclass(frozen=True)
 class TableRow:
-    """A row of the table, on the prompts of its group.
+    """A row of a routing table.
 
     Attributes:
-        group: the task, or `cluster 1`. model: of this row. others: the next best by mean score, best first.
-        prompts: number of the group's prompts. share: of all prompts.
-        score: mean score of the model. usd_per_1000: USD of 1,000 requests to it.
+        group: name of the task, or of the cluster, such as `cluster 1`.
+        model: the model that answers the prompts of the group.
+        others: the other models, by their mean score on the group, the best first.
+        prompts: number of prompts of the group in the table.
+        share: share of all prompts that belong to the group.
+        score: mean score of the model on the group.
+        usd_per_1000: USD of 1,000 requests of the group to the model.
         examples: prompts nearest to the middle of the group.
     """
 
@@ -41,13 +48,18 @@ class TableRow:
 
 @dataclass(frozen=True)
 class RoutingTable:
-    """A table with what its rules are worth beside today's model.
+    """A routing table with the figures of its rules beside today's model.
 
     Attributes:
-        by: task or cluster. default: today's model, for requests of no known group.
-        word: what may be said of the rules. difference: in mean score, with its 95 % interval.
-        usd_per_1000: USD of 1,000 requests. guessed_right: share of the prompts whose task the nearest
-            centre guesses right; None for clusters.
+        pool: name of the pool.
+        by: "task" or "cluster", the kind of the groups.
+        default: today's model, which answers requests of no known group.
+        word: the word of rung "rules", such as "as good and cheaper".
+        difference: mean score of the rules minus that of today's model.
+        low, high: ends of the 95 % interval of the difference.
+        usd_per_1000: USD of 1,000 requests to the rules.
+        guessed_right: share of the prompts whose task the nearest centre guesses right; None for clusters.
+        rows: one for each group, the most frequent group first.
     """
 
     pool: str
@@ -62,17 +74,20 @@ class RoutingTable:
     rows: tuple[TableRow, ...]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
+        """Return the table as plain values for JSON."""
         return asdict(self)
 
 
 def routing_table(
     found: PoolAnswer, vectors: np.ndarray, pool: str, *, examples: bool = True
 ) -> RoutingTable:
-    """Return the rules of an answer as a table.
+    """Return the rules of an answer as a routing table.
 
     Args:
-        vectors: `[n, e]` embeddings of the table's prompts. examples: keep prompts.
+        found: the answer of the pool.
+        vectors: `[n, e]` embeddings of the prompts.
+        pool: name of the pool.
+        examples: True to write example prompts into the rows.
 
     Raises:
         ResultError: the answer has no rules, since the table has too few prompts.
@@ -123,7 +138,12 @@ def may_be_recommended(table: RoutingTable) -> bool:
 
 
 def _examples(found: PoolAnswer, points: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
-    """Prompts nearest to the middle of these rows, each once."""
+    """Return the prompts nearest to the middle of a group, without repetitions.
+
+    Args:
+        points: `[n, e]` embeddings of all prompts as unit vectors.
+        rows: indices of the group's prompts.
+    """
     center = points[rows].mean(axis=0)
     nearest = rows[np.argsort(-(points[rows] @ center), kind="stable")]
     texts = (" ".join(found.outcomes.prompts[i].split())[:LONGEST] for i in nearest)

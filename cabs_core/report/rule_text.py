@@ -1,4 +1,4 @@
-"""Rules, {task or cluster: model}, in words."""
+"""Rules in words. Rules are {task or cluster: model}."""
 
 import sys
 from collections.abc import Mapping, Sequence
@@ -23,11 +23,16 @@ def rule_text(rule: Mapping[str, str], kept: str = "") -> str:
         groups.setdefault(model, []).append(group)
     most = max(groups, key=lambda model: (len(groups[model]), model == kept))
     others = [f"{model} for {listed_names(names)}" for model, names in groups.items() if model != most]
-    return f"{most}, but {'; '.join(others)}" if others else f"{most} for everything"
+    if not others:
+        return f"{most} for everything"
+    return f"{most}, but {'; '.join(others)}"
 
 
 def listed_names(names: Sequence[str]) -> str:
-    """Return `a`, `a and b` or `a, b and c`; clusters by number, `clusters 2, 5 and 7`."""
+    """Return names as a list in a sentence: `a`, `a and b` or `a, b and c`.
+
+    Several clusters are listed by number, such as `clusters 2, 5 and 7`.
+    """
     numbers = [name.removeprefix(CLUSTER_NAME) for name in names]
     if len(names) > 1 and all(name.startswith(CLUSTER_NAME) for name in names):
         return f"clusters {listed_names(sorted(numbers, key=_as_number))}"
@@ -37,5 +42,5 @@ def listed_names(names: Sequence[str]) -> str:
 
 
 def _as_number(text: str) -> tuple[int, str]:
-    """Sort key by which 2 comes before 10, and a text that is no number last."""
+    """Return a sort key that puts 2 before 10, and a text that is no number last."""
     return (int(text), text) if text.isdecimal() else (sys.maxsize, text)

@@ -1,4 +1,8 @@
-"""What the scores of a pool count, in the words of its pages."""
+"""Words for the scores of a pool.
+
+Most scores count right answers. In a pool whose judge compares answers with those of one model, scores count
+comparisons that were won. `Scale` has the words for both.
+"""
 
 from __future__ import annotations
 
@@ -9,25 +13,35 @@ from typing import Any
 
 @dataclass(frozen=True)
 class _Words:
-    """Words where scores are of right answers, and where they are comparisons with a model's."""
+    """An attribute of `Scale` with two values: one for right answers, one for comparisons.
+
+    Attributes:
+        right: value if scores count right answers.
+        compared: value if scores are comparisons; `{0}` stands for the model that answers are compared with.
+    """
 
     right: str
     compared: str
 
     def __get__(self, scale: Scale, owner: type | None = None) -> str:
-        return self.compared.format(scale.against) if scale.against else self.right
+        if scale.against:
+            return self.compared.format(scale.against)
+        return self.right
 
 
 @dataclass(frozen=True)
 class Scale:
-    """Right answers, worth dollars; or, where a judge compares answers with a model's, comparisons won.
+    """Words for scores that count right answers, or comparisons won.
 
     Attributes:
-        against: the model that all scores are comparisons with; else ''.
-        quality: what a mean score is; unit: what has the utility 1.
-        rho: what it is; examples: the same by two values.
-        hit: of an answer with at least half of the score; hits: of a model that gave one.
-        explanation: what such scores are, where that is not plain.
+        against: the model with whose answers a judge compared all others; empty for right answers.
+        quality: name of a mean score.
+        unit: name of an answer of utility 1.
+        rho: definition of rho.
+        examples: rho explained by two values.
+        hit: adjective for an answer with at least half of the full score.
+        hits: verb for a model that gave such an answer.
+        explanation: sentence on what comparisons are; empty for right answers.
     """
 
     against: str = ""
@@ -54,6 +68,9 @@ class Scale:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Scale:
-        """The scale of a pool with these settings (of its file, as JSON)."""
+        """Return the scale of a pool with these settings, which are its pool file as plain values."""
         scores = (settings.get("collect") or {}).get("scores") or ()
-        return cls(next((str(s["against"]) for s in scores if s.get("against")), ""))
+        for score in scores:
+            if score.get("against"):
+                return cls(str(score["against"]))
+        return cls()

@@ -1,4 +1,7 @@
-"""Tables of other stages: oracle quality and tuning, from their files, and estimates from logged traffic."""
+"""Tables on oracles, tuning and logged traffic.
+
+The first two are read from files that the stages `oracles` and `tuning` wrote, the last one from a mart.
+"""
 
 import json
 from typing import Any
@@ -8,24 +11,34 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.names import label
 from cabs_core.report.tables import Header, MakeCell, PageTable, TableCell, estimate, number, table_of, words
 
+#: most characters of the options of a policy
 _LONGEST = 80
 
 
 def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
-    """A JSON file of a stage of the pool; empty where there is none."""
+    """Read a JSON file that a stage wrote for the pool; empty if there is no such file."""
     path = data.artifacts_dir / stage / data.pool / name
-    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    if not path.is_file():
+        return {}
+    content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     return content
 
 
 def oracle_heads(data: PoolData) -> PageTable | None:
-    """Squared error of every candidate of every head, on test where diagnosed, and on validation."""
-    card, report = _file(data, "oracles", "oracles.json"), _file(data, "oracles", "diagnostics.json")
-    validation, test = card.get("metrics", {}).get("validation", {}), report.get("heads", {})
+    """Table of the mean squared error of every candidate predictor, by head.
+
+    A head is a quantity that is predicted, such as the score or the cost. Errors are those on validation
+    queries, and those on test queries if the stage diagnosed them. None if there are no oracles.
+    """
+    card = _file(data, "oracles", "oracles.json")
+    report = _file(data, "oracles", "diagnostics.json")
+    validation = card.get("metrics", {}).get("validation", {})
+    test = report.get("heads", {})
     chosen = report.get("chosen") or card.get("chosen") or {}
     records = []
     for head in dict.fromkeys([*test, *validation]):
-        on_test, on_validation = test.get(head, {}), validation.get(head, {})
+        on_test = test.get(head, {})
+        on_validation = validation.get(head, {})
         used = chosen.get("accuracy" if head == "contrasts" else head)
         rows = [
             (head, name, name == used, on_validation.get(name), on_test.get(name, {}))
@@ -58,7 +71,7 @@ def oracle_heads(data: PoolData) -> PageTable | None:
 
 
 def oracle_arms(data: PoolData) -> PageTable | None:
-    """Quality of predictions and surrogates per arm, from the diagnostics."""
+    """Table of the quality of predictions and surrogates by model; None if they were not diagnosed."""
     columns = {
         "mean_score": "Mean score",
         "score_r2": "Score R²",
@@ -87,7 +100,7 @@ def oracle_arms(data: PoolData) -> PageTable | None:
 
 
 def tuning(data: PoolData) -> PageTable | None:
-    """What was tried on validation for every policy, and what was chosen."""
+    """Table of the options that tuning chose for every policy; None if nothing was tuned."""
     columns = {
         "Policy": lambda r: words(label(r[0])),
         "Configurations": lambda r: number(r[1].get("configurations"), 0),
@@ -108,45 +121,56 @@ def tuning(data: PoolData) -> PageTable | None:
 
 
 def _options(chosen: dict[str, Any]) -> str:
-    """`eta = 0.3, penalty = 30`, cut when very long."""
+    """Return options as text, such as `eta = 0.3, penalty = 30`, cut after 80 characters."""
     text = ", ".join(f"{name} = {_value_text(value)}" for name, value in chosen.items())
-    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+    if len(text) <= _LONGEST:
+        return text
+    return text[: _LONGEST - 1] + "…"
 
 
 def _value_text(value: Any) -> str:
-    return (
-        f"{value:g}" if isinstance(value, float) else value if isinstance(value, str) else json.dumps(value)
-    )
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, str):
+        return value
+    return json.dumps(value)
 
 
 def logged(data: PoolData) -> PageTable | None:
-    """What policies would have earned on logged traffic at three rhos, or why not."""
+    """Table of the off-policy estimates of every policy, or the reason why there is none.
+
+    Shown are the lowest, the middle and the highest rho. None if the pool has no estimates.
+    """
     mart = data.mart("off_policy")
     if mart.empty:
         return None
     rhos = sorted(mart["rho"].unique())
     shown = {rhos[0], middle_rho(rhos), rhos[-1]}
     first = mart.iloc[0]
-    records = [(*at, e, e.get("dr utility")) for at, e in data.estimates.items() if at[1] in shown]
+    records = []
+    for (policy, rho), by_name in data.estimates.items():
+        if rho in shown:
+            records.append((policy, rho, by_name, by_name.get("dr utility")))
 
-    def best(field: str, *digits: int, **look: Any) -> MakeCell:
-        """A figure of the doubly robust estimate of utility."""
+    def doubly_robust(field: str, *digits: int, **look: Any) -> MakeCell:
+        """Return a function that makes the cell of a field of the doubly robust estimate of utility."""
         return lambda r: number(getattr(r[3], field, None), *digits, **look)
 
-    def why(record: Any) -> TableCell:
+    def reason(record: Any) -> TableCell:
+        """Cell that says why a policy has no estimate, or no interval."""
         _, _, by_name, of_utility = record
         return words(by_name["refused"].refused if of_utility is None else of_utility.no_interval or "")
 
     columns: dict[Header, MakeCell] = {
         "Policy": lambda r: words(label(r[0])),
         "ρ": lambda r: TableCell(f"{r[1]:g}", float(r[1])),
-        ("utility", "DR"): best("value"),
+        ("utility", "DR"): doubly_robust("value"),
         ("utility", "95 %"): lambda r: _interval(r[3], "low", "high"),
-        ("minus the log", "DR"): best("difference", signed=True),
+        ("minus the log", "DR"): doubly_robust("difference", signed=True),
         ("minus the log", "95 %"): lambda r: _interval(r[3], "difference_low", "difference_high"),
         ("utility", "SNIPS"): lambda r: number(getattr(r[2].get("snips utility"), "value", None)),
-        "Effective decisions": best("n_eff", 0),
-        "No estimate or interval because": why,
+        "Effective decisions": doubly_robust("n_eff", 0),
+        "No estimate or interval because": reason,
     }
     assumed = " The log has no propensities: they were estimated, and everything here rests on that model."
     return table_of(
@@ -163,8 +187,10 @@ def logged(data: PoolData) -> PageTable | None:
     )
 
 
-def _interval(row: Any, *ends: str) -> TableCell:
-    low, high = (getattr(row, end, None) for end in ends)
+def _interval(row: Any, lower: str, upper: str) -> TableCell:
+    """Cell with an interval whose ends are these fields of a row; an en dash if they are not known."""
+    low = getattr(row, lower, None)
+    high = getattr(row, upper, None)
     if low is None or high is None or low != low:
         return number(None)
     return TableCell(f"{low:.3f} to {high:.3f}".replace("-", "−"))

@@ -1,4 +1,9 @@
-"""Tables of the report: one description, written as HTML (by the template) and CSV."""
+"""Tables of the report.
+
+A table is described once, as cells with a text and a value. A template writes the texts as HTML, and
+`write_tables` the values as CSV. Functions that return a `TableCell` have the names of their contents:
+`number`, `percent`, `estimate`, `saving`, `words`.
+"""
 
 import base64
 import shutil
@@ -17,7 +22,18 @@ from cabs_core.base.units import percentage
 
 @dataclass(frozen=True)
 class TableCell:
-    """One cell: `text` as shown, `value` as written to CSV and sorted by, and how it looks."""
+    """A cell of a table.
+
+    Attributes:
+        text: what the page shows.
+        value: what is written to CSV and sorted by; None stands for `text`.
+        bold: the text is emphasised.
+        muted: the text is grey.
+        small: second text in small type, such as a standard error.
+        shade: depth of the background from 0 to 1; None for no background.
+        numeric: the text is aligned as a number.
+        link: address that the text leads to; empty for none.
+    """
 
     text: str
     value: Any = None
@@ -30,12 +46,12 @@ class TableCell:
 
     @property
     def raw(self) -> Any:
-        """What is written to CSV and sorted by."""
+        """Value that is written to CSV and sorted by."""
         return self.text if self.value is None else self.value
 
     @property
     def looks(self) -> str:
-        """The cell's classes in the style sheet."""
+        """Names of the classes that the cell has in the style sheet, separated by spaces."""
         classes = {
             "n": self.numeric,
             "wrap": len(self.text) > 28,
@@ -44,12 +60,18 @@ class TableCell:
             "muted": self.muted,
             "empty": self.text == "–",
         }
-        return " ".join(name for name, worn in classes.items() if worn)
+        return " ".join(name for name, applies in classes.items() if applies)
 
 
 @dataclass(frozen=True)
 class PageTable:
-    """A captioned table. `groups` is an optional row of (title, columns spanned) above the headers."""
+    """A table with a caption.
+
+    Attributes:
+        key: name of the table in the page and of its CSV file.
+        groups: (title, number of columns below it) of an optional row above the headers.
+        note: text below the table; empty for none.
+    """
 
     key: str
     caption: str
@@ -59,26 +81,30 @@ class PageTable:
     note: str = ""
 
     def csv(self) -> str:
-        """Plain numbers, one header row; standard errors in columns of their own."""
+        """Return the table as CSV text: one header row, plain numbers, a column for each standard error."""
         extra = [any(row[i].small for row in self.rows) for i in range(len(self.headers))]
         names = self.flat_headers()
-        header = [n for name, more in zip(names, extra) for n in ([name, f"{name} SE"] if more else [name])]
+        header = []
+        for name, has_error in zip(names, extra):
+            header.append(name)
+            if has_error:
+                header.append(f"{name} SE")
         lines: list[list[Any]] = []
         for row in self.rows:
             cells: list[Any] = []
-            for cell, more in zip(row, extra):
+            for cell, has_error in zip(row, extra):
                 cells.append(cell.raw)
-                if more:
+                if has_error:
                     cells.append(cell.small.removeprefix("±").strip())
             lines.append(cells)
         return csv_text(header, lines)
 
     def data_uri(self) -> str:
-        """`data:` address of the CSV text, so that the page needs no second file."""
+        """Return the CSV text as a `data:` address, so that a page offers it without a second file."""
         return f"data:text/csv;charset=utf-8;base64,{base64.b64encode(self.csv().encode()).decode()}"
 
     def flat_headers(self) -> list[str]:
-        """Headers that name their group as well."""
+        """Return the headers, each with the title of its group before it."""
         if not self.groups:
             return self.headers
         titles = [title for title, n in self.groups for _ in range(n)]
@@ -94,16 +120,22 @@ Header = str | tuple[str, str]
 def table_of(
     key: str, caption: str, records: Iterable[Any], columns: Mapping[Any, MakeCell], note: str = ""
 ) -> PageTable | None:
-    """A table with a row a record and a column a `Header`; None without records."""
+    """Return a table with a row for each record, or None if there are no records.
+
+    Args:
+        columns: {header: function that makes the cell of a record}.
+    """
     rows = [[cell(record) for cell in columns.values()] for record in records]
+    if not rows:
+        return None
     named = [("", name) if isinstance(name, str) else name for name in columns]
     spans = [(group, len(list(members))) for group, members in groupby(group for group, _ in named)]
     groups = spans if any(group for group, _ in spans) else []
-    return PageTable(key, caption, [header for _, header in named], rows, groups, note) if rows else None
+    return PageTable(key, caption, [header for _, header in named], rows, groups, note)
 
 
 def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
-    """Every table as CSV under `folder/tables`, and nothing else there."""
+    """Write every table as CSV to the folder `tables` of `folder`, which then holds no other files."""
     target = folder / "tables"
     if target.is_dir():
         shutil.rmtree(target)  # a table that is gone from the page must not stay beside it
@@ -112,17 +144,25 @@ def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
 
 
 def missing(value: Any) -> bool:
-    """Whether a value is None or NaN."""
+    """Return True if a value is None or NaN."""
     return value is None or (not isinstance(value, (str, list, dict)) and bool(pd.isna(value)))
 
 
 def sure(significant: Any) -> bool:
-    """Whether a difference is known to be significant."""
+    """Return True if the flag `significant` of a mart is known and set."""
     return not missing(significant) and bool(significant)
 
 
 def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "", **look: Any) -> TableCell:
-    """A number with fixed decimals; an absent one is an en dash."""
+    """Cell with a number.
+
+    Args:
+        value: the number. If it is None or NaN, the cell shows an en dash.
+        digits: decimals.
+        signed: write a plus sign before numbers above 0.
+        prefix: text before the number, such as "$".
+        look: further fields of `TableCell`.
+    """
     if missing(value):
         return TableCell("–", "", **look)
     value = float(value)
@@ -133,17 +173,17 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
 
 
 def signed_text(value: float, digits: int = 3) -> str:
-    """A number with its sign: `+0.021`, `−4.000`."""
+    """Return a number with its sign, such as `+0.021` or `−4.000`."""
     return f"{value:+.{digits}f}".replace("-", "−")
 
 
 def error_text(value: float, digits: int = 3) -> str:
-    """A standard error; one digit more where it would be shown as zero."""
+    """Return a standard error as text, with one more decimal if it would otherwise read as zero."""
     return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"
 
 
 def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look: Any) -> TableCell:
-    """value ± standard error."""
+    """Cell with a value and its standard error; an en dash if the value is None or NaN."""
     if missing(value):
         return TableCell("–", "", **look)
     small = "" if missing(error) else f"± {error_text(float(error), digits)}"
@@ -151,14 +191,16 @@ def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, *
 
 
 def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
-    """A share of 1 as per cent with fixed decimals; an absent one is an en dash."""
+    """Cell with a share of 1 as per cent; an en dash if the share is None or NaN."""
     if missing(value):
         return TableCell("–", "", **look)
     return TableCell(percentage(float(value), digits), float(value), **look)
 
 
 def saving_text(share: Any) -> str:
-    """A share of a cost that is saved, in words; empty: not known.
+    """Return the share of a cost that is saved in words; empty if the share is not known.
+
+    A negative share is a cost that is higher than before.
 
     Examples:
         >>> saving_text(0.123), saving_text(-0.09), saving_text(-38.16)
@@ -176,20 +218,21 @@ def saving_text(share: Any) -> str:
 
 
 def _times(share: float) -> str:
+    """Return the new cost as a multiple of the old one, from the share that is saved, which is below 0."""
     return f"{1 - share:,.{int(share > -9)}f}"
 
 
 def saving(share: Any) -> TableCell:
-    """`saving_text` as a cell that sorts by the share."""
+    """Cell with the words of `saving_text`, sorted by the share."""
     text = saving_text(share)
     return TableCell(text or "–", float(share) if text else "")
 
 
 def words(text: Any, **look: Any) -> TableCell:
-    """A cell of text; an absent one is an en dash."""
+    """Cell with a text; an en dash if the text is None or NaN."""
     return TableCell("–" if missing(text) else str(text), numeric=False, **look)
 
 
 def best_of(values: Iterable[Any]) -> float | None:
-    """Largest of the numbers that are there."""
+    """Return the largest of the known numbers, or None if no number is known."""
     return max((float(v) for v in values if not missing(v)), default=None)

@@ -1,4 +1,7 @@
-"""Verdicts of checks for people and machines: JUnit XML for a build, Markdown for a pull request."""
+"""Outcomes of the checks of a pool, written for other tools.
+
+`as_junit` writes XML that build servers read, `as_markdown` a table for a pull request.
+"""
 
 from dataclasses import dataclass
 from itertools import groupby
@@ -10,7 +13,15 @@ CheckOutcome = Literal["passed", "warning", "error", "broken"]
 
 @dataclass(frozen=True)
 class Case:
-    """Verdict of one check on one partition; `broken`: it could not be evaluated."""
+    """Outcome of one check on one partition.
+
+    Attributes:
+        place: the asset and its partition, such as `outcomes [my_pool]`.
+        name: of the check.
+        outcome: `broken` means that the check could not be evaluated.
+        text: what the check found.
+        run_id: of the Dagster run; empty if there is none.
+    """
 
     place: str
     name: str
@@ -20,7 +31,7 @@ class Case:
 
 
 def as_junit(cases: list[Case]) -> str:
-    """JUnit XML: one suite an asset; warnings pass, with their text as output."""
+    """Return JUnit XML with a suite for each asset. A warning passes, with its text as output."""
     root = Element("testsuites", _counted("cabs check", cases))
     for name, members in groupby(sorted(cases, key=_suite), _suite):
         of_asset = list(members)
@@ -38,24 +49,28 @@ def as_junit(cases: list[Case]) -> str:
 
 
 def _suite(case: Case) -> str:
+    """Return the name of the asset that a case belongs to."""
     return case.place.partition(" [")[0]
 
 
 def _counted(name: str, cases: list[Case]) -> dict[str, str]:
-    """Attributes of a suite."""
-    failures, errors = (sum(c.outcome == outcome for c in cases) for outcome in ("error", "broken"))
+    """Return the XML attributes of a suite: its name and the numbers of cases, failures and errors."""
+    failures = sum(case.outcome == "error" for case in cases)
+    errors = sum(case.outcome == "broken" for case in cases)
     return {"name": name, "tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
 
 
 def _xml(text: str) -> str:
-    """Text without the control characters that XML does not allow."""
+    """Return the text with a space in place of each control character that XML does not allow."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else " " for c in text)
 
 
 def as_markdown(cases: list[Case]) -> str:
-    """A summary table by asset, and one line for everything that did not pass."""
+    """Return a headline, the number of cases by outcome, and a table of the cases that did not pass."""
     marks = {"error": "ERROR", "broken": "could not be evaluated", "warning": "warning"}
-    totals = {o: sum(c.outcome == o for c in cases) for o in ("passed", "warning", "error", "broken")}
+    totals = {}
+    for outcome in ("passed", "warning", "error", "broken"):
+        totals[outcome] = sum(case.outcome == outcome for case in cases)
     verdict = "failed" if totals["error"] or totals["broken"] or not cases else "passed"
     lines = [f"## cabs check: {verdict}", ""]
     lines.append(
@@ -72,4 +87,5 @@ def as_markdown(cases: list[Case]) -> str:
 
 
 def _cell(text: str) -> str:
+    """Return the first 300 characters of a text as one cell of a Markdown table."""
     return text.replace("|", "\\|").replace("\n", " ")[:300]

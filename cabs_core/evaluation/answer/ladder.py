@@ -42,7 +42,7 @@ from cabs_core.evaluation.answer.rule import (
     recommended,
     word_of,
 )
-from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
 
 KEEP = "keep"
 SWITCH = "switch"
@@ -338,7 +338,8 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
     """Return the option that a rung shows, with the number of options that it was picked from.
 
     Of options that may be recommended it is one that no other beats, the cheapest of these. Otherwise it is
-    the one that is worth most if a saving of the whole cost is worth the tolerance.
+    the one that is worth most if a saving of the whole cost is worth the tolerance. Of options that are worth
+    the same, such as those of a log that can judge none of them, it is the one whose known calls cost least.
     """
     allowed = [option for option in found if option.word in RECOMMENDABLE]
     unbeaten = [
@@ -351,12 +352,25 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
             min(unbeaten or allowed, key=lambda option: (option.money.cost, str(option.use))), found
         )
 
-    def worth(option: _Option) -> tuple[float, str]:
+    def worth(option: _Option) -> tuple[float, float, str]:
         saved = 1.0 - option.money.ratio if option.money.known else 0.0
         value = option.quality.mean + options.tolerance * saved
-        return -round(float(np.nan_to_num(value, nan=-2.0)), 9), str(option.use)
+        rounded = round(float(np.nan_to_num(value, nan=-2.0)), 9)
+        return -rounded, _cost_of_known_calls(option, table), str(option.use)
 
     return _picked(min(found, key=worth), found)
+
+
+def _cost_of_known_calls(option: _Option, table: ScoredTable) -> float:
+    """Mean USD of the calls in the table that the option would make too; infinity if there are none.
+
+    Unlike the cost of `money`, the mean is not corrected for the prompts that got the calls of a log.
+    """
+    weights = np.where(table.answered, np.nan_to_num(option.played.weights), 0.0)
+    total = float(weights.sum())
+    if total <= 0:
+        return float("inf")
+    return round(float((weights * np.nan_to_num(table.costs)).sum()) / total, DIGITS)
 
 
 def _picked(option: _Option, found: Sequence[_Option]) -> _Option:

@@ -133,6 +133,11 @@ def test_a_log_without_propensities_says_cannot_tell_of_every_option_and_why() -
     assert found.recommended == "keep"
 
 
+def test_of_models_that_a_log_cannot_judge_switch_names_the_cheapest_one() -> None:
+    switch = judged(drawn(2, known=False)).rung("switch")
+    assert switch is not None and switch.use == "m2"
+
+
 def test_a_model_that_the_log_hardly_draws_is_refused_with_the_number_of_decisions_that_it_takes() -> None:
     found = judged(drawn(3, chances=(0.97, 0.01, 0.02), today=0))
     assert found.rung("switch").word == Word.UNKNOWN  # type: ignore[union-attr]
