@@ -1,4 +1,7 @@
-"""Prompts of a log to have answered again by every model, if the log alone cannot tell."""
+"""Prompts of a log that every model should answer, because the log alone cannot tell.
+
+The page of a log links to the file with these prompts, which `cabs collect` can read.
+"""
 
 import json
 import math
@@ -14,21 +17,22 @@ from cabs_core.base.units import money
 from cabs_core.evaluation.answer import LoggedTable, Word
 from cabs_core.report.pool_answer import PoolAnswer
 
-#: file beside the page with a prompt a line
+#: name of the file beside the page that has a prompt in every line
 ASK_AGAIN = "ask_again.jsonl"
-#: chance with which an option that is exactly as good as today's is told from one beyond the tolerance
+#: wanted chance to show that an option as good as today's loses less than the tolerance
 _CHANCE = 0.8
-#: share of the variance of a score that answers of two models to a prompt have in common
+#: assumed share of the variance of a score that answers of two models to one prompt have in common
 _COMMON = 0.5
 
 
 @dataclass(frozen=True)
 class AskAgain:
-    """Prompts that, answered by every model, tell what the log cannot.
+    """Prompts that every model should answer.
 
     Attributes:
-        rows: `[m]` places of the prompts in the log. by_task: {task: number of prompts}.
-        usd: what the answers of all models cost, by the log's mean cost of each.
+        rows: `[m]` indices of the prompts in the log.
+        by_task: {task: number of prompts}.
+        usd: expected cost in USD of the answers of all models, from the log's mean cost of each model.
     """
 
     rows: np.ndarray
@@ -37,7 +41,7 @@ class AskAgain:
 
     @property
     def text(self) -> str:
-        """How many prompts of which tasks, where they are listed, and how they are asked."""
+        """Sentences that say how many prompts of which tasks to ask, at which cost, and how."""
         tasks = ""
         if len(self.by_task) > 1:
             listed = ", ".join(f"{task} {number:,}" for task, number in self.by_task.items())
@@ -51,11 +55,14 @@ class AskAgain:
 
 
 def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
-    """Choose the prompts to have answered again; None if the answer of the log leaves nothing open.
+    """Choose the prompts that every model should answer.
 
-    Nothing is left open if an option is recommended instead of today's choices, or if no option has the words
-    "cannot tell". Prompts are drawn at random, one of each cluster, from every task as many as its share of
-    the log asks for, but at least as many as a task needs for a row of its own.
+    Prompts are drawn at random, at most one of each cluster. Each task gets its share of them, but at least
+    as many as a task needs for a row of its own.
+
+    Returns:
+        None if an option is recommended instead of today's choices, or if no option has the word "cannot
+        tell".
     """
     table = found.scored
     assert isinstance(table, LoggedTable)
@@ -83,7 +90,7 @@ def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
 
 
 def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
-    """Number of prompts that settle a switch to an equally good model with a chance of `_CHANCE`."""
+    """Return the number of prompts that settle a switch to an equally good model with chance `_CHANCE`."""
     options = found.options
     tail = options.level / 2 / max(len(table.models) - 1, 1)
     reach = -float(special.ndtri(tail)) + float(special.ndtri(_CHANCE))
@@ -93,7 +100,7 @@ def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
 
 
 def write_prompts(chosen: AskAgain, found: PoolAnswer, folder: Path) -> Path:
-    """Write the prompts with their tasks to `ASK_AGAIN` in a folder, a JSON object a line."""
+    """Write the prompts with their tasks to the file `ASK_AGAIN` of a folder, one JSON object a line."""
     outcomes = found.outcomes
     lines = [
         json.dumps({"prompt": outcomes.prompts[row], "task": str(outcomes.tasks[row])}, ensure_ascii=False)

@@ -1,4 +1,7 @@
-"""How a collected table came about: what was asked and paid, how it was scored, where people differ."""
+"""The part of a page on how a collected table came about.
+
+It says which prompts were asked at which cost, how answers were scored, and how far judge and people differ.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,7 +14,14 @@ from cabs_core.report.tables import PageTable, number, percent, table_of, words
 
 @dataclass(frozen=True)
 class CollectionPart:
-    """A sentence, banners, tables by key, and answers where judge and people differ."""
+    """The part of a page on a collection; empty for a pool that brought its outcomes.
+
+    Attributes:
+        text: sentences on prompts, models, costs and judges.
+        banners: sentences on the limits of the collection.
+        tables: {key: table, or None if there is nothing to show}.
+        examples: answers on which judge and people differ, with model, prompt, answer and both scores.
+    """
 
     text: str = ""
     banners: list[str] = field(default_factory=list)
@@ -22,21 +32,24 @@ class CollectionPart:
 
 
 def collection_of(given: Mapping[str, Any] | None, scale: Scale) -> CollectionPart:
-    """Return the page's part on a collection; an empty one for a pool that brought its outcomes.
+    """Make the part on a collection; an empty part for a pool that brought its outcomes.
 
     Args:
-        given: answers and scores (what these stages found, see `chain.answers.AnswersSummary` and
-            `chain.scores.ScoresSummary`), instrument (what was measured).
+        given: {"answers": `AnswersSummary`, "scores": `ScoresSummary`, "instrument": measured properties of
+            the judges}; None or empty if nothing was collected.
+        scale: words for the scores of the pool.
     """
     if not given:
         return CollectionPart()
-    answers, scores, measured = given["answers"], given["scores"], given["instrument"]
-    by = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
+    answers = given["answers"]
+    scores = given["scores"]
+    measured = given["instrument"]
+    judges = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     cells = answers.prompts * len(answers.counts)
     drawn = f" (drawn: {answers.rows:,} of {cells:,} answers)" if answers.rows < cells else ""
     text = (
         f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models"
-        f"{drawn} for {money(answers.paid)}, and scored by {by}"
+        f"{drawn} for {money(answers.paid)}, and scored by {judges}"
     )
     if measured["judges"]:
         text += f" for {money(scores.paid)}"
@@ -47,12 +60,12 @@ def collection_of(given: Mapping[str, Any] | None, scale: Scale) -> CollectionPa
         f"The collection stopped early, after {answers.prompts:,} of {answers.prompts_in_all:,} prompts: "
         f"{answers.stopped}. Everything on this page is about these prompts."
     )
-    banners = [
-        *([stopped] if answers.stopped else []),
-        *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers.repriced),
-        *scores.limits,
-    ]
-    examples = [e for data in measured["judges"].values() for e in data.get("examples", [])]
+    banners = [stopped] if answers.stopped else []
+    banners += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers.repriced]
+    banners += scores.limits
+    examples = []
+    for judge in measured["judges"].values():
+        examples += judge.get("examples", [])
     tables = {
         "collection": _asked(answers.counts),
         "instrument": _instrument(measured["judges"]),
@@ -62,7 +75,12 @@ def collection_of(given: Mapping[str, Any] | None, scale: Scale) -> CollectionPa
 
 
 def _asked(counts: Mapping[str, Mapping[str, float]]) -> PageTable | None:
-    rows = [(model, c, max(c.get("calls", 0.0), 1.0)) for model, c in counts.items()]
+    """Table of the answers of every model: refusals, tokens, seconds and cost.
+
+    Args:
+        counts: {model: {"calls", "refused", "truncated", "tokens in", "tokens out", "seconds", "usd": sums}}.
+    """
+    rows = [(model, sums, max(sums.get("calls", 0.0), 1.0)) for model, sums in counts.items()]
     columns = {
         "Model": lambda r: words(r[0]),
         "Answers": lambda r: number(r[2], 0),
@@ -78,6 +96,7 @@ def _asked(counts: Mapping[str, Mapping[str, float]]) -> PageTable | None:
 
 
 def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
+    """Table of the measured properties of every judge, such as its agreement with people."""
     names = (
         ("agreement", "same verdict as people"),
         ("kappa", "Cohen's kappa"),
@@ -117,6 +136,7 @@ def _instrument(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
 
 
 def _people(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
+    """Table of the mean score of every model by the judge, and as people would score."""
     columns = {
         "Model": lambda r: words(r[0]),
         "Mean by the judge": lambda r: number(r[1]["judge"]),
@@ -127,7 +147,7 @@ def _people(judges: Mapping[str, Mapping[str, Any]]) -> PageTable | None:
     return table_of(
         "people",
         "What people would give",
-        (r for data in judges.values() for r in data.get("means", {}).items()),
+        (row for judge in judges.values() for row in judge.get("means", {}).items()),
         columns,
         "Prediction-powered: all judgements, corrected by the labelled sample.",
     )

@@ -1,8 +1,7 @@
-"""What was played and on what: the replays of a pool, their queries, and the outcome table behind them.
+"""Replays of a pool with their queries, for figures that need more than means.
 
-The marts hold means. What needs single queries, rounds or prompts is computed from here.
-
-rho is in score units per USD.
+Marts hold means over queries. Figures on single queries, rounds or prompts are computed here from the files
+of the replays. Costs are in USD, and rho is in units of a score per USD.
 """
 
 from __future__ import annotations
@@ -33,16 +32,24 @@ if TYPE_CHECKING:
     from cabs_core.report.data import PoolData
 
 
+#: names of the values that replays store by query and by trial
 _VALUES = ("utility", "score", "cost")
+
+
+#: columns of `examples`, for a frame without rows too
+_EXAMPLE_COLUMNS = ["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
 
 
 @dataclass(frozen=True)
 class Played:
-    """One policy at every rho: means of each query and of each trial.
+    """Means of one policy at every rho, by query and by trial.
 
     Attributes:
-        rhos: [R] rising; plays, utility, score, cost: [R, n] (0 plays: the other values are 0).
-        trials: {utility, score, cost: [R, trials]}.
+        policy: name of the policy.
+        rhos: `[R]` values of rho, rising.
+        plays: `[R, n]` number of rounds that had the query.
+        utility, score, cost: `[R, n]` mean over these rounds; 0 for a query without plays.
+        trials: {"utility", "score", "cost": `[R, trials]` mean over the rounds of the trial}.
     """
 
     policy: str
@@ -54,20 +61,21 @@ class Played:
     trials: dict[str, np.ndarray]
 
     def mean(self, name: str) -> np.ndarray:
-        """[R] mean over rounds of utility, score or cost."""
+        """Return the mean over all rounds, `[R]`, of "utility", "score" or "cost"."""
         means: np.ndarray = (self.plays * getattr(self, name)).sum(axis=1) / self.plays.sum(axis=1)
         return means
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """Replays of a pool that belong to one problem, and that problem.
+    """Replays of a pool, all of one problem.
 
     Attributes:
         problem: scores, costs, tasks and predictions of the replayed queries.
         folders: {(policy, rho): folder of the replay}.
-        prompts: {query_id: text}; empty where the outcome table is not at hand.
-        again: plays (policy, rho) again, whose rounds were pruned; None: it cannot be done.
+        prompts: {query_id: text}; empty if the outcome table is not at hand.
+        again: function that replays a policy at a rho, for replays whose rounds were deleted to save space.
+            None if nothing can be replayed.
     """
 
     problem: ReplayProblem
@@ -77,53 +85,81 @@ class Evidence:
 
     @cached_property
     def _traces(self) -> dict[tuple[str, float], StoredTrace]:
+        """Rounds of the replays that were played again."""
         return {}
 
     @cached_property
     def _played(self) -> dict[str, Played]:
+        """Means of the policies that were asked for."""
         return {}
 
     @property
     def from_rounds(self) -> bool:
-        """Whether means are taken over the rounds: of a table with gaps, whose cells are estimates."""
+        """True if means are taken over rounds, as a table with gaps needs."""
         return self.problem.observed is not None
 
     def played(self, policy: str) -> Played:
-        """Return means of queries and trials of a policy, over the rhos at which it was replayed."""
+        """Return the means of a policy at every rho at which it was replayed."""
         if policy not in self._played:
             self._played[policy] = self._means(policy)
         return self._played[policy]
 
     def real(self) -> Cells:
-        """Scores and costs of the models `[n, K]`; of a table with gaps, estimates of their means."""
+        """Return scores and costs of the models, `[n, K]` each. Of a table with gaps they are estimates."""
         return real_values(self.problem, 0.0)
 
     def _means(self, policy: str) -> Played:
-        """As the replays stored them, or from the rounds and what `problem.gaps` makes of every cell."""
+        """Read or compute the means of a policy at every rho."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
-        arrays = {name: np.zeros((len(rhos), self.problem.n)) for name in ("plays", *_VALUES)}
-        trials: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
-        for r, rho in enumerate(rhos):
-            if not self.from_rounds:
-                folder = self.folders[policy, rho]
-                queries = _table(folder / "queries.parquet")
-                means = _table(folder / "trials.parquet").sort_values("trial")
-                for name, values in arrays.items():
-                    values[r, queries["query_index"].to_numpy()] = queries[name].to_numpy(dtype=float)
-                for name, rows in trials.items():
-                    rows.append(means[name].to_numpy(dtype=float))
-                continue
-            trace, cells = self.trace(policy, rho), real_values(self.problem, rho)
-            query = trace.order.ravel()
-            plays = arrays["plays"][r] = np.bincount(query, minlength=self.problem.n)
-            for name, rows in trials.items():
-                got = getattr(cells, name)[trace.order, trace.actions]
-                arrays[name][r] = np.bincount(query, got.ravel(), self.problem.n) / np.maximum(plays, 1)
-                rows.append(got.mean(axis=1))
-        return Played(policy, rhos, **arrays, trials={k: np.array(v) for k, v in trials.items()})
+        means_at = self._means_of_rounds if self.from_rounds else self._stored_means
+        by_query: dict[str, list[np.ndarray]] = {name: [] for name in ("plays", *_VALUES)}
+        by_trial: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
+        for rho in rhos.tolist():
+            query_means, trial_means = means_at(policy, rho)
+            for name, values in query_means.items():
+                by_query[name].append(values)
+            for name, values in trial_means.items():
+                by_trial[name].append(values)
+        return Played(
+            policy=policy,
+            rhos=rhos,
+            plays=np.array(by_query["plays"]),
+            utility=np.array(by_query["utility"]),
+            score=np.array(by_query["score"]),
+            cost=np.array(by_query["cost"]),
+            trials={name: np.array(rows) for name, rows in by_trial.items()},
+        )
+
+    def _stored_means(self, policy: str, rho: float) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Return the means that a replay stored: ({name: `[n]` by query}, {name: `[trials]` by trial})."""
+        folder = self.folders[policy, rho]
+        queries = _table(folder / "queries.parquet")
+        trials = _table(folder / "trials.parquet").sort_values("trial")
+        place = queries["query_index"].to_numpy()
+        by_query = {}
+        for name in ("plays", *_VALUES):
+            by_query[name] = np.zeros(self.problem.n)
+            by_query[name][place] = queries[name].to_numpy(dtype=float)
+        return by_query, {name: trials[name].to_numpy(dtype=float) for name in _VALUES}
+
+    def _means_of_rounds(
+        self, policy: str, rho: float
+    ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+        """Compute the means that `_stored_means` reads from rounds, with estimates in place of gaps."""
+        trace = self.trace(policy, rho)
+        cells = real_values(self.problem, rho)
+        query = trace.order.ravel()
+        plays = np.bincount(query, minlength=self.problem.n).astype(float)
+        by_query = {"plays": plays}
+        by_trial = {}
+        for name in _VALUES:
+            earned = getattr(cells, name)[trace.order, trace.actions]
+            by_query[name] = np.bincount(query, earned.ravel(), self.problem.n) / np.maximum(plays, 1)
+            by_trial[name] = earned.mean(axis=1)
+        return by_query, by_trial
 
     def trace(self, policy: str, rho: float) -> StoredTrace:
-        """Every round of one replay; played again where the rounds were pruned."""
+        """Return every round of one replay. A replay whose rounds were deleted is played again, once."""
         from cabs_core.evaluation.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 
         folder = self.folders[policy, rho]
@@ -141,18 +177,23 @@ def load_evidence(
     outcomes: Path | None = None,
     again: Callable[[str, float], StoredTrace] | None = None,
 ) -> Evidence | None:
-    """The replays behind what a pool's marts compare; None where files are not at hand or of another problem.
+    """Load the replays that the marts of a pool were made from.
 
-    Replays of other problems, and of rhos that are not compared, are left out, such as those of an earlier
-    pool file. Under condition sessions costs of the problem become those of a model that answers whole
-    conversations.
+    Replays of other problems, such as those of an earlier pool file, and of rhos that are not compared are
+    left out. Under the condition `sessions` the costs of the problem become those of a model that answers
+    whole conversations.
 
     Args:
-        problem, outcomes: folders of the artifacts `replay_problem` and `outcomes`, if the store has them
-            elsewhere.
+        problem, outcomes: folders of the artifacts `replay_problem` and `outcomes`, if they are elsewhere
+            than in the artifacts of the pool.
         again: see `Evidence`.
+
+    Returns:
+        None if files are missing, damaged or of another problem than that of the marts.
     """
-    pool, artifacts_dir, problem_hash = data.pool, data.artifacts_dir, str(data.info["problem_hash"])
+    pool = data.pool
+    artifacts_dir = data.artifacts_dir
+    problem_hash = str(data.info["problem_hash"])
     settings = data.settings.get("replay")
     folder = problem or artifacts_dir / "replay_problem" / pool
     try:
@@ -164,8 +205,8 @@ def load_evidence(
     folders = {}
     for path in sorted((artifacts_dir / "replay" / pool).glob("*/*/run.parquet")):
         run = _table(path, ["policy", "rho", "problem_hash"]).iloc[0]
-        of_pool = run["problem_hash"] == problem_hash and run["policy"] in data.board.index
-        if of_pool and float(run["rho"]) in data.compared:
+        is_of_pool = run["problem_hash"] == problem_hash and run["policy"] in data.board.index
+        if is_of_pool and float(run["rho"]) in data.compared:
             folders[str(run["policy"]), float(run["rho"])] = path.parent
     if not folders:
         return None
@@ -177,11 +218,12 @@ def load_evidence(
 
 
 def _test_folders(folder: Path) -> list[Path]:
-    """Folders of the test problems of all folds in the artifact `replay_problem`."""
+    """Return the folders of the test problems of all folds in the artifact `replay_problem`."""
     return [fold_folder(folder, fold) / "test" for fold in range(folds_of(folder))]
 
 
 def _prompts(folder: Path) -> dict[str, str]:
+    """Read {query_id: prompt} from an outcome table; empty if the table cannot be read."""
     try:
         table = _table(folder / "queries.parquet", ["query_id", "prompt"])
     except ResultError:
@@ -190,6 +232,11 @@ def _prompts(folder: Path) -> dict[str, str]:
 
 
 def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
+    """Read columns of a parquet file, or all columns.
+
+    Raises:
+        ResultError: the file is missing or damaged.
+    """
     try:
         with pq.ParquetFile(path) as file:
             return file.read(columns, use_threads=False).to_pandas()
@@ -197,20 +244,23 @@ def _table(path: Path, columns: list[str] | None = None) -> pd.DataFrame:
         raise ResultError(f"{path} cannot be read ({error}): make this partition again") from None
 
 
-# ---- facts
+# ---- figures from replays
 
 
 def single_models(evidence: Evidence) -> pd.DataFrame:
-    """Every model alone on the replayed queries: model, score with the ends `low` and `high` of its 95 %
-    interval, cost (USD per 1,000), front.
+    """Table of every model alone on the replayed queries, by falling mean score.
 
-    `front`: no other model is at least as cheap and scores at least as high, and is better in one of the two.
+    Columns: model, score (mean), low and high (ends of its 95 % interval), cost (USD per 1,000 requests), and
+    front (bool): no other model is at least as cheap and scores at least as high, and is better in one of
+    both.
     """
-    p, cells = evidence.problem, evidence.real()
-    score, cost = cells.score.mean(axis=0), 1000 * cells.cost.mean(axis=0)
-    frame = pd.DataFrame({"model": p.arms, "score": score, "cost": cost})
+    problem = evidence.problem
+    cells = evidence.real()
+    score = cells.score.mean(axis=0)
+    cost = 1000 * cells.cost.mean(axis=0)
+    frame = pd.DataFrame({"model": problem.arms, "score": score, "cost": cost})
     intervals = [
-        mean_error(values, clusters=p.clusters).of_a_score(mean)
+        mean_error(values, clusters=problem.clusters).of_a_score(mean)
         for values, mean in zip(cells.score.T, score, strict=True)
     ]
     frame[["low", "high"]] = intervals
@@ -219,51 +269,72 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
 
 def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
-    """A policy by rho: rho, score with `low` and `high` of its 95 % interval, cost (USD per 1,000)."""
+    """Table of a policy at every rho.
+
+    Columns: rho, score (mean), low and high (ends of its 95 % interval), cost (USD per 1,000 requests).
+    """
     played = evidence.played(policy)
     frame = pd.DataFrame(
         {"rho": played.rhos, "score": played.mean("score"), "cost": 1000 * played.mean("cost")}
     )
-    of_rhos = zip(played.plays, played.score, played.trials["score"], frame["score"], strict=True)
-    frame[["low", "high"]] = [
-        mean_error(score, plays, evidence.problem.clusters, trials=trials).of_a_score(mean)
-        for plays, score, trials, mean in of_rhos
-    ]
+    intervals = []
+    for r, mean in enumerate(frame["score"]):
+        error = mean_error(
+            played.score[r],
+            played.plays[r],
+            evidence.problem.clusters,
+            trials=played.trials["score"][r],
+        )
+        intervals.append(error.of_a_score(mean))
+    frame[["low", "high"]] = intervals
     return frame
 
 
 def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """What a policy does with each task at one rho, over all rounds of all trials; most frequent task first.
+    """Table of the models that a policy plays for each task at one rho, the most frequent task first.
 
-    Columns: task, queries, score, cost (USD per 1,000), model (most played), share (of it), best_model
-    (highest mean score on the task's queries) and best_score.
+    It is over all rounds of all trials. Columns: task, queries (number), score (mean), cost (USD per 1,000
+    requests), model (the one that is played most) and share (of the rounds that play this model), best_model
+    (the one with the highest mean score on the task's queries) and best_score (that mean).
     """
-    p, trace = evidence.problem, evidence.trace(policy, rho)
-    query, action, real = trace.order.ravel(), trace.actions.ravel(), evidence.real()
-    cost = trace.costs.ravel() if trace.costs is not None else real.cost[query, action]
+    problem = evidence.problem
+    trace = evidence.trace(policy, rho)
+    real = evidence.real()
+    query = trace.order.ravel()
+    action = trace.actions.ravel()
+    cost = real.cost[query, action] if trace.costs is None else trace.costs.ravel()
     rounds = pd.DataFrame(
         {
-            "task": p.tasks[query],
-            "model": np.array(p.arms)[action],
+            "task": problem.tasks[query],
+            "model": np.array(problem.arms)[action],
             "score": real.score[query, action],
             "cost": 1000 * cost,
         }
     )
     rows = []
-    for task, of_task in rounds.groupby("task", sort=False):
-        here = p.tasks == task
-        means = real.score[here].mean(axis=0)
-        shares = of_task["model"].value_counts(normalize=True)
-        most, share, best = shares.index[0], shares.iloc[0], int(means.argmax())
-        earned = of_task["score"].mean(), of_task["cost"].mean()
-        rows.append((task, int(here.sum()), *earned, most, share, p.arms[best], means[best]))
-    columns = ["task", "queries", "score", "cost", "model", "share", "best_model", "best_score"]
-    table = pd.DataFrame(rows, columns=columns)
+    for task, rounds_of_task in rounds.groupby("task", sort=False):
+        is_task = problem.tasks == task
+        means = real.score[is_task].mean(axis=0)
+        best = int(means.argmax())
+        shares = rounds_of_task["model"].value_counts(normalize=True)
+        rows.append(
+            {
+                "task": task,
+                "queries": int(is_task.sum()),
+                "score": rounds_of_task["score"].mean(),
+                "cost": rounds_of_task["cost"].mean(),
+                "model": shares.index[0],
+                "share": shares.iloc[0],
+                "best_model": problem.arms[best],
+                "best_score": means[best],
+            }
+        )
+    table = pd.DataFrame(rows)
     return table.sort_values(["queries", "task"], ascending=[False, True], ignore_index=True)
 
 
 def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
-    """USD `[trials, T]` of what was played."""
+    """Return the cost of every round in USD, `[trials, T]`."""
     if trace.costs is not None:
         return trace.costs
     costs: np.ndarray = problem.costs[trace.order, trace.actions]
@@ -271,75 +342,93 @@ def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """Prompts of the first trial's second half that were answered right cheaply, or missed, in order.
+    """Table of prompts that a policy routed well, and of prompts that it did not, in the order of the stream.
 
-    Of the prompts that all models answered: up to three that scored 0.5 or more at no more than the models'
-    mean cost for the query, and up to three that scored less although another model scored 0.5 or more.
+    They are of the second half of the first trial, and all models answered them. Up to three hits scored 0.5
+    or more for no more than the models' mean cost of the query. Up to three misses scored less than 0.5,
+    although another model scored 0.5 or more.
 
     Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
     """
-    p, trace = evidence.problem, evidence.trace(policy, rho)
+    problem = evidence.problem
+    trace = evidence.trace(policy, rho)
     half = trace.order.shape[1] // 2
-    query, action = trace.order[0, half:], trace.actions[0, half:]
-    score, cost = p.scores[query, action], _costs(p, trace)[0, half:]
-    best = p.scores[query].max(axis=1)
-    real = np.ones(len(query), dtype=bool) if p.observed is None else p.observed[query].all(axis=1)
-    hits = np.flatnonzero(real & (score >= 0.5) & (cost <= p.costs[query].mean(axis=1)))[:3]
-    misses = np.flatnonzero(real & (score < 0.5) & (best >= 0.5))[:3]
+    query = trace.order[0, half:]
+    action = trace.actions[0, half:]
+    score = problem.scores[query, action]
+    cost = _costs(problem, trace)[0, half:]
+    best = problem.scores[query].max(axis=1)
+    is_full = np.ones(len(query), dtype=bool)
+    if problem.observed is not None:
+        is_full = problem.observed[query].all(axis=1)
+    hits = np.flatnonzero(is_full & (score >= 0.5) & (cost <= problem.costs[query].mean(axis=1)))[:3]
+    misses = np.flatnonzero(is_full & (score < 0.5) & (best >= 0.5))[:3]
     rows = []
     for hit, places in ((True, hits), (False, misses)):
         for i in places:
-            q = query[i]
-            name, scores = str(p.query_ids[q]), dict(zip(p.arms, p.scores[q].tolist(), strict=True))
-            asked = p.arms[action[i]], float(score[i]), float(cost[i])
-            rows.append((hit, name, str(p.tasks[q]), evidence.prompts.get(name, ""), *asked, scores))
-    columns = ["hit", "query_id", "task", "prompt", "model", "score", "cost", "scores"]
-    return pd.DataFrame(rows, columns=columns)
+            place = query[i]
+            name = str(problem.query_ids[place])
+            rows.append(
+                {
+                    "hit": hit,
+                    "query_id": name,
+                    "task": str(problem.tasks[place]),
+                    "prompt": evidence.prompts.get(name, ""),
+                    "model": problem.arms[action[i]],
+                    "score": float(score[i]),
+                    "cost": float(cost[i]),
+                    "scores": dict(zip(problem.arms, problem.scores[place].tolist(), strict=True)),
+                }
+            )
+    return pd.DataFrame(rows, columns=_EXAMPLE_COLUMNS)
 
 
 def shares_over_rounds(evidence: Evidence, policy: str, rho: float, windows: int = 20) -> pd.DataFrame:
-    """Share of each model in equal windows, mean over trials: round (end of window), model, share."""
-    p, trace = evidence.problem, evidence.trace(policy, rho)
+    """Table of the share of each model in equal windows of rounds, as a mean over trials.
+
+    Columns: round (the last one of the window, from 1), model, share.
+    """
+    problem = evidence.problem
+    trace = evidence.trace(policy, rho)
     edges = np.unique(np.linspace(0, trace.actions.shape[1], windows + 1).astype(int))
     rows = []
     for start, stop in pairwise(edges):
-        counts = np.bincount(trace.actions[:, start:stop].ravel(), minlength=p.K)
-        rows += [
-            {"round": int(stop), "model": arm, "share": c / counts.sum()}
-            for arm, c in zip(p.arms, counts, strict=True)
-        ]
+        counts = np.bincount(trace.actions[:, start:stop].ravel(), minlength=problem.K)
+        for arm, count in zip(problem.arms, counts, strict=True):
+            rows.append({"round": int(stop), "model": arm, "share": count / counts.sum()})
     return pd.DataFrame(rows)
 
 
 def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
-    """Predicted against realised (real) scores of all models on the replayed queries, in bins of equal width.
+    """Table of predicted and real scores of all models on the replayed queries, in bins of equal width.
 
-    Columns: predicted, score, low and high (its 95 % interval; all models of a prompt, and all prompts of a
-    cluster, are one observation), count; empty bins are left out.
+    Columns: predicted (mean of the bin), score (mean real score), low and high (ends of its 95 % interval),
+    count. All models of a prompt, and all prompts of a cluster, are one observation. Empty bins are left out.
     """
-    p = evidence.problem
-    cluster = np.arange(p.n) if p.clusters is None else p.clusters
+    problem = evidence.problem
+    cluster = np.arange(problem.n) if problem.clusters is None else problem.clusters
     frame = pd.DataFrame(
         {
-            "predicted": p.predicted_scores.ravel(),
-            "score": p.scores.ravel(),
-            "cluster": cluster.repeat(p.K),
+            "predicted": problem.predicted_scores.ravel(),
+            "score": problem.scores.ravel(),
+            "cluster": cluster.repeat(problem.K),
         }
     )
-    if p.observed is not None:
-        frame = frame[p.observed.ravel() > 0]
+    if problem.observed is not None:
+        frame = frame[problem.observed.ravel() > 0]
     rows = []
     for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)):
         mean = float(part["score"].mean())
         ends = mean_error(part["score"], clusters=part["cluster"]).of_a_score(mean)
-        rows.append((part["predicted"].mean(), mean, *ends, len(part)))
+        rows.append((part["predicted"].mean(), mean, ends[0], ends[1], len(part)))
     return pd.DataFrame(rows, columns=["predicted", "score", "low", "high", "count"])
 
 
 def smallest_propensities(evidence: Evidence) -> pd.DataFrame:
-    """The smallest probability with which each policy played what it played, over all rounds.
+    """Table of the smallest propensity of each policy over all rounds, trials and rhos.
 
-    Columns: policy, smallest, share_below (of rounds with a probability below 0.01); the smallest first.
+    Columns: policy, smallest (propensity), share_below (share of the rounds with a propensity below 0.01).
+    The policy with the smallest propensity comes first.
     """
     columns = ["policy", "trials", "rounds", "smallest_propensity", "small_propensities"]
     runs = pd.concat(_table(folder / "run.parquet", columns) for folder in evidence.folders.values())

@@ -1,31 +1,33 @@
-"""What the data say, in sentences. Every sentence is computed; none is written in advance for a result."""
+"""Sentences on what the replays of a pool show. Every sentence is made from figures of the marts."""
 
-import math
 from typing import Any
 
 import pandas as pd
 
-from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.data import PoolData
 from cabs_core.report.names import encoder_label, label, with_experts
-from cabs_core.report.tables import error_text, signed_text
+from cabs_core.report.rule_text import listed_names
+from cabs_core.report.tables import error_text, missing, signed_text
 
 
-def _pm(value: float, error: float) -> str:
-    return f"{value:.3f}" + ("" if error is None or math.isnan(error) else f" ± {error_text(error)}")
+def _with_error(value: float, error: float) -> str:
+    """Return a value with its standard error, such as `0.712 ± 0.004`, or alone if the error is not known."""
+    if missing(error):
+        return f"{value:.3f}"
+    return f"{value:.3f} ± {error_text(error)}"
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
-    """'+0.021 (95 % interval +0.013 to +0.029, significant)', or a statement that the pair is missing.
+    """Return a difference in mean utility, such as `+0.021 (95 % interval +0.013 to +0.029, significant)`.
 
-    Significance is adjusted for all pairs of real routers: those that a sentence names were picked by their
-    results.
+    Significance is adjusted for all pairs of routers, because the two of a sentence were picked by their
+    results. The text says so if the pair was not compared, or if the error is not known.
     """
     pair = data.pair(policy, baseline, regime)
     if pair is None:
         return "not compared"
-    if pair["se"] != pair["se"]:
+    if missing(pair["se"]):
         return f"{signed_text(pair['difference'])} (no error known, one trial and one query)"
     verdict = "significant" if pair["significant_adjusted"] else "within the noise"
     interval = f"{signed_text(pair['low'])} to {signed_text(pair['high'])}"
@@ -33,10 +35,12 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
 
 
 def best_that_learns(data: PoolData) -> dict[str, Any] | None:
-    """The best router that learns while it serves, and how much more it earns than the best one.
+    """Return the best router that learns while it serves, beside the best policy.
 
-    None: none was replayed. The difference is 0 where it is the best one itself; low and high, its 95 %
-    interval, are None where no error is known.
+    Returns:
+        {"router", "against": names of the two policies, "difference": in mean utility, "low", "high": its 95
+        % interval}. The difference is 0 if both are one policy. Figures that are not known are None. None if
+        no policy that learns was replayed.
     """
     learner = next((p for p in data.ranked if data.board.loc[p, "kind"] == "online"), None)
     if learner is None:
@@ -44,23 +48,26 @@ def best_that_learns(data: PoolData) -> dict[str, Any] | None:
     ends: dict[str, float | None] = {"difference": 0.0, "low": 0.0, "high": 0.0}
     if learner != data.best:
         pair = data.pair(learner, data.best)
-        known = {} if pair is None else {name: float(pair[name]) for name in ends if pair[name] == pair[name]}
-        ends = dict.fromkeys(ends) | known
+        ends = dict.fromkeys(ends)
+        for name in ends:
+            if pair is not None and not missing(pair[name]):
+                ends[name] = float(pair[name])
     return {"router": learner, "against": data.best, **ends}
 
 
 def best_policy(data: PoolData) -> str:
-    """The policy with the highest mean utility and its error, in one line."""
+    """Return the policy with the highest mean utility and its standard error, in one line."""
     line = data.board.loc[data.best]
-    return f"{label(data.best)} is best: mean utility {_pm(line['utility'], line['utility_se'])}"
+    return f"{label(data.best)} is best: mean utility {_with_error(line['utility'], line['utility_se'])}"
 
 
 def learning(data: PoolData) -> str:
-    """What to take for a pool whose scored calls come back to the router; '' where the best router learns."""
+    """Return advice for a router to which scores come back; empty if the best router learns anyway."""
     learner = best_that_learns(data)
     if learner is None or learner["router"] == data.best:
         return ""
-    best, router = label(data.best), learner["router"]
+    best = label(data.best)
+    router = learner["router"]
     return (
         f"{best} does not learn while it serves. Where scored calls will come back to it, the best router "
         f"that learns is {label(router)}: {_compare(data, router, data.best)} against {best}."
@@ -68,16 +75,17 @@ def learning(data: PoolData) -> str:
 
 
 def ranking(data: PoolData) -> str:
-    """The best router overall and its lead; also the best that learns, where the winner does not."""
-    board, best = data.board, data.best
+    """Return sentences on the best router, its lead, and the best router that learns."""
+    board = data.board
+    best = data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
     verb = "router is" if len(winners) == 1 else "routers, with equal results, are"
     sentences = [
         f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries "
-        f"the best {verb} {_list([label(p) for p in winners])}, with a mean utility of "
-        f"{_pm(line['utility'], line['utility_se'])} (± is the standard error over queries and orders "
-        "together, given this split; significance is adjusted for all pairs of routers)."
+        f"the best {verb} {listed_names([label(p) for p in winners])}, with a mean utility of "
+        f"{_with_error(line['utility'], line['utility_se'])} (± is the standard error over queries and "
+        "orders together, given this split; significance is adjusted for all pairs of routers)."
     ]
     runner_up = next((p for p in data.ranked if p not in winners), None)
     if runner_up:
@@ -85,8 +93,9 @@ def ranking(data: PoolData) -> str:
             f"The lead of {label(best)} over the runner-up, {label(runner_up)}, is "
             f"{_compare(data, best, runner_up)}."
         )
-    if text := learning(data):
-        sentences.append(text)
+    advice = learning(data)
+    if advice:
+        sentences.append(advice)
     if data.reference in data.ranked and data.reference not in (*winners, runner_up):
         sentences.append(
             f"Against {label(data.reference)}, the reference: {_compare(data, best, data.reference)}."
@@ -94,106 +103,114 @@ def ranking(data: PoolData) -> str:
     return " ".join(sentences)
 
 
-def _list(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
-
-
 def rq1(data: PoolData) -> str:
-    """Coupled against decoupled."""
+    """Return the answer to the paper's first question: is CABS-C or CABS-D better?"""
     mart = data.mart("coupled_vs_decoupled")
     part = mart[(mart["metric"] == "utility") & (mart["regime"] == "overall")]
     if part.empty:
         return "This pool replayed no pair of CABS-C and CABS-D, so the question stays open here."
-    out = []
-    for r in part.itertuples():
-        verb = "better" if r.difference > 0 else "worse"
-        sure = (
-            ""
-            if r.difference_se != r.difference_se
-            else (", significant at 5 %" if r.significant else ", within the noise")
+    sentences = []
+    for row in part.itertuples():
+        compared = "better" if row.difference > 0 else "worse"
+        significance = ""
+        if not missing(row.difference_se):
+            significance = ", significant at 5 %" if row.significant else ", within the noise"
+        sentences.append(
+            f"{row.family.capitalize()}, {row.preset} preset: CABS-D is "
+            f"{_with_error(abs(row.difference), row.difference_se)} {compared} than CABS-C{significance}."
         )
-        out.append(
-            f"{r.family.capitalize()}, {r.preset} preset: CABS-D is "
-            f"{_pm(abs(r.difference), r.difference_se)} {verb} than CABS-C{sure}."
-        )
-    return " ".join(out)
+    return " ".join(sentences)
 
 
 def encoders(data: PoolData) -> str:
-    """Does the ranking survive another encoder, and which one earns more?"""
+    """Return sentences on the best router with other encoders, and on which encoder earns more."""
     mart = data.twins[data.twins["regime"] == "overall"]
-    out = []
+    sentences = []
     for pool in sorted(set(mart["pool"]) - {data.pool}):
         theirs = mart[mart["pool"] == pool].set_index("policy")
-        name, their_encoder = encoder_label(data.info["encoder"]), encoder_label(theirs["encoder"].iloc[0])
+        name = encoder_label(data.info["encoder"])
+        their_encoder = encoder_label(theirs["encoder"].iloc[0])
         top = theirs[theirs["rank"] == 1]
         if top.empty or data.best not in theirs.index:
             continue
         rank = theirs.loc[data.best, "rank"]
         winner = f"{label(top.index[0])} ({top['utility'].iloc[0]:.3f})"
         text = f"With {their_encoder} instead of {name} the best router is {winner}"
-        text += "" if rank == 1 else f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
-        reading = [p for p in data.ranked if p not in NO_ROUTERS]
-        gaps = [g for g in (data.twin(p, pool) for p in reading) if g is not None]
-        if gaps:
-            more, less = (sum(g[2] and sign * g[0] > 0 for g in gaps) for sign in (1, -1))
+        if rank != 1:
+            text += f", and {label(data.best)}, best here, comes in at rank {int(rank)}"
+        compared = [data.twin(policy, pool) for policy in data.routers]
+        differences = [pair for pair in compared if pair is not None]
+        if differences:
+            more = sum(significant and difference > 0 for difference, _, significant in differences)
+            less = sum(significant and difference < 0 for difference, _, significant in differences)
             text += (
-                f". Of {len(gaps)} routers that use the prompt, {more} earn significantly more with {name}, "
-                f"{less} with {their_encoder}"
+                f". Of {len(differences)} routers that use the prompt, {more} earn significantly more with "
+                f"{name}, {less} with {their_encoder}"
             )
-        out.append(text + ".")
-    return " ".join(out)
+        sentences.append(text + ".")
+    return " ".join(sentences)
 
 
 def rq2(data: PoolData) -> str:
-    """The winner by regime, and how the paper's orderings fare."""
-    out = []
+    """Return the answer to the paper's second question: which router earns the highest utility?
+
+    It names the best router of each cost regime, and the number of the paper's orderings that hold here.
+    """
+    winners = []
     for regime in ("low", "medium", "high"):
         part = data.regimes[(data.regimes["regime"] == regime) & (data.regimes["rank"] == 1)]
         if not part.empty:
             winner = part.iloc[0]
-            out.append(f"{regime}: {label(winner['policy'])} ({winner['utility']:.3f})")
-    text = "Highest utility among real routers – " + "; ".join(out) + "."
+            winners.append(f"{regime}: {label(winner['policy'])} ({winner['utility']:.3f})")
+    text = "Highest utility among real routers – " + "; ".join(winners) + "."
     orderings = data.mart("paper_orderings")
     if not orderings.empty:
         encoders = list(orderings["paper_encoder"].unique())
         encoder = data.info["encoder"] if data.info["encoder"] in encoders else encoders[-1]
         part = orderings[orderings["paper_encoder"] == encoder]
-        sure = part[part["significant"].fillna(False).astype(bool)]
+        significant = part[part["significant"].fillna(False).astype(bool)]
         text += (
             f" Of {len(part)} orderings of two methods in the paper's table ({encoder}), "
-            f"{int(part['holds'].sum())} hold here; of the {len(sure)} where our difference is significant, "
-            f"{int(sure['holds'].sum())} do."
+            f"{int(part['holds'].sum())} hold here; of the {len(significant)} where our difference is "
+            f"significant, {int(significant['holds'].sum())} do."
         )
     return text
 
 
 def rq3(data: PoolData) -> str:
-    """Frontier and AIQ."""
+    """Return the answer to the paper's third question: which routers give most quality for the money?
+
+    AIQ is the mean height of a policy's curve of score over cost.
+    """
     aiq = data.mart("aiq")
     real = aiq[aiq["kind"] != "upper bound"].sort_values("aiq", ascending=False)
     top = real.iloc[0]
-    text = f"The highest AIQ among real routers is {label(top['policy'])}'s, {_pm(top['aiq'], top['aiq_se'])}"
+    text = f"The highest AIQ among real routers is {label(top['policy'])}'s, "
+    text += _with_error(top["aiq"], top["aiq_se"])
     reference = real[real["policy"] == data.reference]
     if not reference.empty and top["policy"] != data.reference:
         theirs = reference.iloc[0]
-        text += f", against {_pm(theirs['aiq'], theirs['aiq_se'])} for {label(data.reference)}"
+        text += f", against {_with_error(theirs['aiq'], theirs['aiq_se'])} for {label(data.reference)}"
     points = data.mart("pareto_frontier")
     front = points[points["on_pool_frontier"]]
     names = front["policy"].value_counts()
     holders = "all belong to" if len(names) <= 3 else "the policies with the most are"
     text += f". {len(front)} settings of ρ are not dominated by any other; {holders} "
-    return text + _list([f"{label(p)} ({n})" for p, n in names.head(3).items()]) + "."
+    listed = listed_names([f"{label(policy)} ({count})" for policy, count in names.head(3).items()])
+    return f"{text}{listed}."
 
 
 def rq4(data: PoolData) -> str:
-    """Do surrogates speed up learning: when does regret fall below the reference's for good?"""
+    """Return the answer to the paper's fourth question: do surrogates speed up learning?
+
+    It says since which round a policy's regret stays below that of the reference.
+    """
     curves = data.mart("regret_curves")
     curves = curves[(curves["regime"] == "overall") & curves["relative_regret"].notna()]
     if curves.empty:
         policy = label(data.reference)
         return f"The reference policy {policy} was not replayed, so relative regret is not defined."
-    out = []
+    sentences = []
     online = [p for p in data.ranked if data.board.loc[p, "kind"] == "online"][:1]
     compared = [p for p in dict.fromkeys((*online, *with_experts(data.board.index))) if p != data.reference]
     for policy in compared:
@@ -211,8 +228,8 @@ def rq4(data: PoolData) -> str:
             after = curve[curve["round"] > worse.iloc[-1]["round"]]
             since = f"clearly lower from round {int(after.iloc[0]['round'])} on"
         end = signed_text(last["relative_regret"], 1)
-        out.append(f"{label(policy)} ends at {end} ({since})")
+        sentences.append(f"{label(policy)} ends at {end} ({since})")
     return (
         f"Cumulative regret after {int(curves['round'].max()):,} rounds, relative to "
-        f"{label(data.reference)}, mean of the regimes: " + "; ".join(out) + "."
+        f"{label(data.reference)}, mean of the regimes: " + "; ".join(sentences) + "."
     )

@@ -1,4 +1,7 @@
-"""A routing table in the configuration of another gateway.
+"""Routing tables as configurations of other gateways.
+
+Each function takes a routing table and {model: name of the model in the gateway}, and returns the text of a
+file:
 
 litellm     a deployment of LiteLLM's auto router: a route a model, found by the embeddings of example prompts
             (fields `auto_router_*` of `litellm.types.router.LiteLLM_Params`, routes as
@@ -27,7 +30,7 @@ _NEAR = 0.72
 
 
 def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """YAML, a part of `model_list`; models are groups of the same file by their names."""
+    """Return YAML to add to `model_list` of a LiteLLM configuration, whose model groups it names."""
     routes: dict[str, dict[str, Any]] = {}
     for row in table.rows:
         route = routes.setdefault(row.model, {"name": names[row.model], "description": "", "utterances": []})
@@ -44,10 +47,10 @@ def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """JSON: of the default and each task what goes into a request's body; ids are `author/model`.
+    """Return JSON with the field `models` of a request to OpenRouter, for each task and for all else.
 
     Raises:
-        ResultError: a name is no such id.
+        ResultError: the name of a model is not of the form `author/model`.
     """
     for arm in names:
         if not re.fullmatch(r"[\w.-]+/[\w.-]+(:[\w-]+)?", names[arm]):
@@ -62,8 +65,9 @@ def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """YAML, to merge into a configuration that has the models under `providers.models`."""
-    signals, decisions = [], []
+    """Return YAML to merge into a configuration that has the models under `providers.models`."""
+    signals = []
+    decisions = []
     for place, row in enumerate(row for row in table.rows if row.model != table.default):
         name = f"cabs-{place + 1}-" + (re.sub(r"[^a-z0-9]+", "-", row.group.lower()).strip("-") or "row")
         candidates = _examples(row, "vllm_sr")
@@ -89,13 +93,14 @@ def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def as_json(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """All figures."""
+    """Return all figures of the table as JSON."""
     content = table.to_dict()
     for row in content["rows"]:
         row |= {"model": names[row["model"]], "others": [names[m] for m in row["others"]]}
     return json.dumps(content | {"default": names[table.default]}, indent=1, ensure_ascii=False) + "\n"
 
 
+#: {format that `cabs export --table` takes: function that writes it}
 FORMATS: dict[str, Callable[[RoutingTable, Mapping[str, str]], str]] = {
     "litellm": litellm,
     "openrouter": openrouter,
@@ -105,7 +110,7 @@ FORMATS: dict[str, Callable[[RoutingTable, Mapping[str, str]], str]] = {
 
 
 def about(table: RoutingTable) -> list[str]:
-    """What a person should know of a table, in sentences."""
+    """Return sentences on what the rules of a table change beside today's model."""
     others = len({row.model for row in table.rows} - {table.default})
     points = ", ".join(f"{100 * value:+.1f}" for value in (table.low, table.high))
     lines = [
@@ -123,12 +128,18 @@ def about(table: RoutingTable) -> list[str]:
 
 
 def _examples(row: TableRow, gateway: str) -> list[str]:
+    """Return the example prompts of a row.
+
+    Raises:
+        ResultError: the row has none, because prompts were left out.
+    """
     if not row.examples:
         raise ResultError(f"{gateway} finds rows by example prompts: leave --no-prompts out")
     return list(row.examples)
 
 
 def _commented(table: RoutingTable, advice: str) -> str:
+    """Return the sentences on a table, and an advice, as comment lines of YAML."""
     return "".join(f"# {line}\n" for line in (*about(table), advice))
 
 

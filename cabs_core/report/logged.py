@@ -1,6 +1,7 @@
-"""The page of a log: the answer by estimates, and what policies would have earned on held-out decisions.
+"""The page of a log.
 
-rho is in score units per USD.
+A log has one answer for each prompt, so nothing can be replayed. The page gives the answer by off-policy
+estimates, and estimates of what every policy would have earned on held-out decisions.
 """
 
 import json
@@ -58,24 +59,34 @@ def build_logged_report(
     answered: Callable[[], PoolAnswer],
     older_data: str = "",
 ) -> ReportResult:
-    """Write `index.html`, `verdict.json`, its tables, its plot and, if the log leaves it open, `ASK_AGAIN`.
+    """Write the page of a log with its tables, its plot and `verdict.json`.
+
+    If the log alone cannot tell, the file `ASK_AGAIN` lists prompts that every model should answer.
 
     Args:
-        policy, rho, bundle: of the pool's router, if it has one: chosen without these decisions.
-        outcomes: folder of the completed log. answered: makes the answer, with that to the pool's goal.
-        older_data: since when and why the estimates are not of the data at hand: then there is no answer.
+        pool: name of the pool.
+        artifacts_dir: folder with the marts.
+        folder: folder to write to.
+        title, description: of the pool.
+        policy, rho: of the pool's router; empty and None if it has none.
+        bundle: hash of the router's bundle; empty if the pool has no router.
+        outcomes: folder of the outcome table, whose rows are the log's decisions.
+        answered: function that makes the answer, with the answer to the pool's goal.
+        older_data: sentence that says since when the estimates are older than the data, and why. The page
+            then has no answer. Empty if the estimates are of the data at hand.
 
     Raises:
         ResultError: there are no estimates of this pool.
     """
-    folder, data = Path(folder), PoolData(pool, Path(artifacts_dir))
+    folder = Path(folder)
+    data = PoolData(pool, Path(artifacts_dir))
     mart = data.mart("off_policy")
     if mart.empty:
         raise ResultError(f"no estimates of pool {pool!r} are in the marts: run `cabs run --pool {pool}`")
     rhos = sorted(mart["rho"].unique())
     served_rho = float(middle_rho(rhos) if rho is None else rho)
     rho = min(rhos, key=lambda r: abs(r - served_rho))
-    estimates = {policy: rows for (policy, at), rows in data.estimates.items() if at == rho}
+    estimates = {name: rows for (name, row_rho), rows in data.estimates.items() if row_rho == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
     first = None if older_data else AnswerPage(answered(), pool)
@@ -95,9 +106,12 @@ def build_logged_report(
     answer: dict[str, Any] = {"answer": None, "goal": None}
     again = None
     if first is None:
-        lead, why, figures = "No answer on older data", older_data, {}
+        lead = "No answer on older data"
+        why = older_data
+        figures = {}
     else:
-        lead, why = first.headline, first.why
+        lead = first.headline
+        why = first.why
         goal = first.found.goal
         answer = {"answer": first.found.to_dict(), "goal": None if goal is None else asdict(goal)}
         again = prompts_to_ask(first.found)
@@ -149,7 +163,12 @@ def build_logged_report(
 
 
 def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple[str, str, dict[str, Any]]:
-    """(headline about the pool's router, why, its figures). estimates: of the router at this rho."""
+    """Return the headline about the pool's router, the reason for it, and its figures.
+
+    Args:
+        estimates: {estimator and outcome: row} of the router at this rho, or {"refused": row}.
+        policy: name of the router's policy; None if the pool has no router.
+    """
     if policy is None:
         return "The pool has no router", "The checks of the asset router say why.", {}
     r = estimates.get("dr utility")
@@ -168,10 +187,17 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
             f"what was played, without an interval: {r.no_interval}.",
             figures,
         )
-    better, worse = r.difference_low > 0, r.difference_high < 0
-    verb = "earns more than" if better else "earns less than" if worse else "is within noise of"
-    ends = ("low", "high", "difference_low", "difference_high")
-    figures |= {(end if "_" in end else f"utility_{end}"): float(getattr(r, end)) for end in ends}
+    verb = "is within noise of"
+    if r.difference_low > 0:
+        verb = "earns more than"
+    elif r.difference_high < 0:
+        verb = "earns less than"
+    figures |= {
+        "utility_low": float(r.low),
+        "utility_high": float(r.high),
+        "difference_low": float(r.difference_low),
+        "difference_high": float(r.difference_high),
+    }
     gap = f"{signed_text(r.difference)} ({signed_text(r.difference_low)} to {signed_text(r.difference_high)})"
     why = (
         f"Estimated utility {r.value:.3f} ({r.low:.3f} to {r.high:.3f}) a request at ρ = {rho:g}; against "
@@ -184,7 +210,8 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
             f"{r.manski_width:.3f} of each interval's width is for that, whatever it would earn."
         )
     if "dr score" in estimates and "dr cost" in estimates:
-        quality, cost = estimates["dr score"], estimates["dr cost"]
+        quality = estimates["dr score"]
+        cost = estimates["dr cost"]
         figures |= {"score": float(quality.value), "cost": float(cost.value)}
         why += (
             f" Its answers would score {quality.value:.3f} on average (played: "
@@ -195,10 +222,11 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
 
 
 def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable | None:
-    """Quality and dollars of every policy beside those of what was played."""
-    rows = [
-        (p, e["dr score"], e["dr cost"]) for p, e in estimates.items() if "dr score" in e and "dr cost" in e
-    ]
+    """Table of the estimated quality and cost of every policy beside those of the log's choices."""
+    rows = []
+    for policy, by_name in estimates.items():
+        if "dr score" in by_name and "dr cost" in by_name:
+            rows.append((policy, by_name["dr score"], by_name["dr cost"]))
     columns: dict[str, Callable[[Any], TableCell]] = {
         "Policy": lambda r: words(label(r[0])),
         "Quality": lambda r: percent(r[1].value, 1),
@@ -218,18 +246,24 @@ def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable 
 
 
 def _range(row: Any, text: Callable[[float], str]) -> TableCell:
-    """The interval of a difference to what was played."""
+    """Cell with the interval of a difference to the log's choices; an en dash if it has no interval."""
     if missing(row.difference_low):
         return TableCell("–")
     return TableCell(f"{text(row.difference_low)} to {text(row.difference_high)}")
 
 
 def _share(part: float, whole: float) -> float | None:
+    """Return `part` as a share of `whole`, or None if the whole is not positive."""
     return part / whole if whole > 0 else None
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
-    """What limits the page's claims."""
+    """Return sentences on the limits of the page's claims.
+
+    Args:
+        mart: rows of `mart_off_policy`.
+        table: outcome table of the log.
+    """
     sentences = []
     if bool(mart["assumed"].iloc[0]):
         sentences.append(
@@ -254,10 +288,13 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
 
 
 def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
-    """Worst-case bounds of a mean: it lies between them whatever is missing, and why.
+    """Return the lowest and the highest mean that missing values allow, whatever the reason for which they
+    miss.
 
     Args:
-        value: the mean of what is there. share: of all that is missing. low, high: range of a single value.
+        value: mean of the known values.
+        share: share of the values that are missing.
+        low, high: lowest and highest possible value.
 
     Source: Manski 1990.
     """
@@ -265,22 +302,24 @@ def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> t
 
 
 def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:
-    """What is left of the figures if nothing is assumed about the decisions without a score."""
+    """Table of the worst-case bounds of figures over decisions without a score; None if all have scores.
+
+    Args:
+        shown: doubly robust estimates of utility at one rho.
+    """
     without = int(table.report.get("without_score", 0))
     if not without or table.answered is None:
         return None
-    unscored, counts, (scores, _) = table.report.get("unscored", {}), table.answered.sum(axis=0), table.means
-    lacking = [
-        unscored.get(arm, 0) / (unscored.get(arm, 0) + n) for arm, n in zip(table.arms, counts, strict=True)
-    ]
+    unscored = table.report.get("unscored", {})
+    counts = table.answered.sum(axis=0)
+    scores, _ = table.means
+    rows = []
+    for arm, count, score in zip(table.arms, counts, scores, strict=True):
+        without_score = unscored.get(arm, 0)
+        rows.append((f"mean score of {arm}", without_score / (without_score + count), score, 0.0))
     share = without / (without + len(table))
-    rows = [
-        *((f"mean score of {arm}", *row, 0.0) for arm, *row in zip(table.arms, lacking, scores, strict=True)),
-        *(
-            (f"{label(r.policy)} minus what was played", share, r.difference, -1.0)
-            for r in shown.itertuples()
-        ),
-    ]
+    for row in shown.itertuples():
+        rows.append((f"{label(row.policy)} minus what was played", share, row.difference, -1.0))
     columns = {
         "Figure": lambda r: words(r[0]),
         "No score": lambda r: percent(r[1]),
@@ -301,18 +340,13 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:
 
 
 def _receipt(table: Outcomes) -> PageTable | None:
-    """What became of the records of the log: kept, or left out and why."""
+    """Table of the records of the log that were kept, and of those left out, with the reason."""
     if "receipt" not in table.report:
         return None
     receipt = Receipt(**table.report["receipt"]).without(table.report.get("merged_models", {}))
-    rows = [
-        ("calls kept", receipt.kept),
-        ("of them with a score", receipt.scored),
-        *(
-            (f"left out: {why}", count)
-            for why, count in sorted(receipt.left_out.items(), key=lambda r: -r[1])
-        ),
-    ]
+    rows = [("calls kept", receipt.kept), ("of them with a score", receipt.scored)]
+    for reason, count in sorted(receipt.left_out.items(), key=lambda entry: -entry[1]):
+        rows.append((f"left out: {reason}", count))
     notes = [text for text in receipt.lines()[1:] if not text.startswith("left out")]
     return table_of(
         "receipt",
@@ -324,7 +358,11 @@ def _receipt(table: Outcomes) -> PageTable | None:
 
 
 def _differences(shown: pd.DataFrame, rho: float) -> Figure:
-    """Utility minus what the log's own policy earned, per policy, with 95 % intervals."""
+    """Figure of the estimated utility of every policy minus that of the log's choices.
+
+    Args:
+        shown: doubly robust estimates of utility at one rho.
+    """
     rows = shown.sort_values("difference", ascending=False)
     frame = pd.DataFrame(
         {
@@ -352,22 +390,23 @@ def _differences(shown: pd.DataFrame, rho: float) -> Figure:
         ).properties(height=25 * len(frame)),
         table=FigureTable(
             ["Policy", "Difference", "95 % from", "to"],
-            [
-                [
-                    r.name,
-                    *(signed_text(v) for v in (r.value, *(() if r.hollow else (r.low, r.high)))),
-                    *["–", "–"] * r.hollow,
-                ]
-                for r in frame.itertuples(index=False)
-            ],
+            [_difference_row(row) for row in frame.itertuples(index=False)],
         ),
     )
 
 
+def _difference_row(row: Any) -> list[str]:
+    """Return the texts of a row of the figure's table; en dashes if the estimate has no interval."""
+    if row.hollow:
+        return [row.name, signed_text(row.value), "–", "–"]
+    return [row.name, signed_text(row.value), signed_text(row.low), signed_text(row.high)]
+
+
 def _models(table: Outcomes) -> PageTable | None:
-    """What the models that answered scored and cost, the most asked first."""
+    """Table of the mean score and cost of the models that the log asked, the most asked first."""
     assert table.answered is not None
-    counts, (scores, costs) = table.answered.sum(axis=0), table.means
+    counts = table.answered.sum(axis=0)
+    scores, costs = table.means
     columns = {
         "Model": lambda j: words(table.arms[j]),
         "Decisions": lambda j: number(counts[j], 0),

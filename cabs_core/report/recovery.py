@@ -1,4 +1,4 @@
-"""Regret along the stream: its lines by policy and cost regime, and the figure of a stream that changes."""
+"""Lines of regret over the rounds, and the figure of a stream in which something changes."""
 
 from collections.abc import Collection, Iterable, Sequence
 from itertools import product
@@ -20,11 +20,20 @@ from cabs_core.report.plots.theme import Style
 def regret_lines(
     data: PoolData, column: str, points: int, left_out: Collection[str], **columns: str
 ) -> dict[tuple[str, str], pd.DataFrame]:
-    """{(policy, regime): line of at most so many points} of a mart_regret_curves column, with intervals."""
+    """Read a column of `mart_regret_curves` as lines of a chart, with two-sided 95 % intervals over trials.
+
+    Args:
+        points: most points of a line.
+        left_out: policies without a line.
+        columns: {further column of the chart's data: its value in all rows}.
+
+    Returns:
+        {(policy, regime): frame with the columns series, x, y, low, high and level}.
+    """
     curves = data.mart("regret_curves")
     curves = curves[curves[column].notna() & ~curves["policy"].isin(left_out)]
     levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
-    bands = {}
+    found = {}
     for policy, level in product(data.board.index, levels):
         curve = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
         if curve.empty:
@@ -34,12 +43,12 @@ def regret_lines(
         margin = np.nan_to_num(half_width(curve[f"{column}_se"], curve["trials"]))
         line = {"series": label(policy), "x": curve["round"].astype(float), "y": value}
         line |= {"low": value - margin, "high": value + margin, "level": level}
-        bands[str(policy), level] = pd.DataFrame(line | columns)
-    return bands
+        found[str(policy), level] = pd.DataFrame(line | columns)
+    return found
 
 
 def level_choice(levels: Iterable[str]) -> ViewChoice:
-    """The cost regime that a reader chooses; the first one at first."""
+    """Return the choice of a cost regime by the reader. The first one is shown at first."""
     names = list(dict.fromkeys(levels))
     return ViewChoice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in names), names[0])
 
@@ -47,13 +56,24 @@ def level_choice(levels: Iterable[str]) -> ViewChoice:
 def legend_of(
     policies: Sequence[str], shown: Collection[str]
 ) -> tuple[dict[str, Style], tuple[tuple[str, Style, bool], ...]]:
-    """(styles by label, the legend) of policies of which `shown` are drawn at first."""
+    """Return the styles and the legend of policies.
+
+    Args:
+        shown: policies that are drawn at first.
+
+    Returns:
+        ({label: style}, (label, style, True if drawn at first) of every policy).
+    """
     styles = {label(p): style(p) for p in policies}
     return styles, tuple((label(p), styles[label(p)], p in shown) for p in policies)
 
 
 def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
-    """Rolling regret by round; None where nothing changes along the stream."""
+    """Figure of the rolling regret by round, or None if nothing changes along the stream.
+
+    Args:
+        evidence: replays, which say when models change; None if they are not at hand.
+    """
     later = data.settings.get("later_models") or {}
     condition = str(data.info["condition"])
     if not later and (condition not in STREAM_CONDITIONS or condition == "sessions"):
@@ -63,27 +83,27 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
         return None
     rounds = int(data.mart("regret_curves")["round"].max())
     marks = _changes(condition, bool(later), rounds, evidence)
-    rows = [[label(p), LEVEL_NAMES[level], *_figures(curve, marks)] for (p, level), curve in curves.items()]
+    rows = []
+    for (policy, level), curve in curves.items():
+        rows.append([label(policy), LEVEL_NAMES[level], *_figures(curve, marks)])
     order = list(dict.fromkeys(policy for policy, _ in curves))
     by_regime = level_choice(level for _, level in curves)
     static = [p for p in order if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
     shown = headline(order, data.best, data.reference) | {*static[:1], *({BEST_SINGLE} & set(order))}
-    says = _says(later, condition)
+    change = _change_text(later, condition)
     styles, legend = legend_of(order, shown)
     window = int(min(curve["x"].iloc[0] for curve in curves.values()))
-    first = next((r for r in rows if r[0] == label(data.best)), None)
-    best = (
-        f" {first[0]}: {first[2]} before, {first[3]} at its highest after, {first[4]} at the end."
-        if first
-        else ""
-    )
+    best = ""
+    row = next((row for row in rows if row[0] == label(data.best)), None)
+    if row is not None:
+        best = f" {row[0]}: {row[2]} before, {row[3]} at its highest after, {row[4]} at the end."
     return Figure(
         key="recovery",
         title="Regret along the stream",
         caption=f"Mean regret of a round over the {window} rounds before, with two-sided 95 % intervals over "
-        f"trials; lower is better. {says} Where a line falls again after the change, the policy recovers; "
+        f"trials; lower is better. {change} Where a line falls again after the change, the policy recovers; "
         "one that learns nothing online does not.",
-        alt=f"Lines of rolling regret by round for {len(order)} policies. {says}{best}",
+        alt=f"Lines of rolling regret by round for {len(order)} policies. {change}{best}",
         chart=lines(
             pd.concat(curves.values()),
             styles,
@@ -103,7 +123,12 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
 
 
 def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | None) -> list[tuple[float, str]]:
-    """(round, text) of what changes at one round."""
+    """Return (round, text) of every change that happens at one round.
+
+    Args:
+        models: True if models change under their names.
+        rounds: number of rounds of the stream.
+    """
     marks = []
     if models and evidence is not None and evidence.problem.times is not None:
         times = np.sort(evidence.problem.times)
@@ -119,7 +144,13 @@ def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | Non
 
 
 def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
-    """Regret just before the (first) change, the highest after it, and the last one with its interval."""
+    """Return regret just before the first change, the highest one after it, and the last one with its
+    interval.
+
+    Args:
+        line: points of a policy, by round.
+        marks: (round, text) of the changes.
+    """
     last = line.iloc[-1]
     end = f"{last['y']:.3f} ({last['low']:.3f} to {last['high']:.3f})"
     before = line[line["x"] <= marks[0][0]] if marks else line.iloc[:1]
@@ -131,8 +162,13 @@ def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
     ]
 
 
-def _says(later: dict[str, str], condition: str) -> str:
-    """What changes, in a sentence or two."""
+def _change_text(later: dict[str, str], condition: str) -> str:
+    """Return sentences on what changes along the stream.
+
+    Args:
+        later: {model: version that answers in the second half}.
+        condition: the stress condition.
+    """
     sentences = []
     if later:
         sentences.append(

@@ -1,7 +1,4 @@
-"""Tables made from single rounds, one function each; None where there is nothing to show.
-
-rho is in score units per USD.
-"""
+"""Tables of a pool's page that are made from single rounds. Every public function makes one table."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,23 +12,31 @@ from cabs_core.report.evidence import Evidence
 from cabs_core.report.names import label
 from cabs_core.report.tables import PageTable, TableCell, number, percent, table_of, words
 
+#: most rows of the table of tasks
 _MOST_TASKS = 60
 
 
 def budgets(evidence: Evidence, router: str) -> PageTable | None:
-    """What a budget buys: the best setting of the router, and the best model, that cost no more."""
-    points, models = facts.frontier_points(evidence, router), facts.single_models(evidence)
+    """Table of the best setting of a router, and of the best model, that a budget pays for.
+
+    None if some request is free, or if all cost the same.
+    """
+    points = facts.frontier_points(evidence, router)
+    models = facts.single_models(evidence)
     dear = float(max(models["cost"].max(), points["cost"].max()))
     cheap = float(min(models["cost"].min(), points["cost"].min()))
     if not dear > cheap > 0:
         return None
 
     def best(within: pd.DataFrame, budget: float) -> pd.Series:
-        """The row of highest score that costs no more; without values where there is none."""
+        """Return the row with the highest score that the budget pays for; an empty row if there is none."""
         rows = within[within["cost"] <= budget * 1.0001]
-        return rows.loc[rows["score"].idxmax()] if len(rows) else pd.Series(dtype=object)
+        if rows.empty:
+            return pd.Series(dtype=object)
+        return rows.loc[rows["score"].idxmax()]
 
     def dollars(row: pd.Series) -> TableCell:
+        """Cell with the cost of a row; an en dash for an empty row."""
         return TableCell(money(row["cost"]) if len(row) else "–")
 
     records = [(b, best(points, b), best(models, b)) for b in np.geomspace(cheap, dear, 8)]
@@ -54,7 +59,7 @@ def budgets(evidence: Evidence, router: str) -> PageTable | None:
 
 
 def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
-    """What the router does with each task."""
+    """Table of the models that a router asks for each task, at one rho."""
     rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
     columns = {
         "Task": lambda t: words(t.task),
@@ -78,7 +83,7 @@ def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
 
 
 def propensities(evidence: Evidence) -> PageTable | None:
-    """The smallest propensity of each policy, and the share of rounds below 0.01."""
+    """Table of the smallest propensity of each policy, and of the share of rounds below 0.01."""
     columns = {
         "Policy": lambda p: words(label(p.policy)),
         "Smallest": lambda p: TableCell(f"{p.smallest:.2g}", p.smallest),

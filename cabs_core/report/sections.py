@@ -1,4 +1,7 @@
-"""Tables made from marts, one function each. A function returns None where the pool has nothing to show."""
+"""Tables of a pool's page that are made from marts.
+
+Every public function makes one table. It returns None if the pool has no data for the table.
+"""
 
 from functools import partial
 from typing import Any
@@ -28,15 +31,17 @@ from cabs_core.report.tables import (
     words,
 )
 
+#: most policies of the table of models played
 _SHADED_POLICIES = 9
 
 
 def utility(data: PoolData) -> PageTable | None:
-    """Utility by regime, best in bold; the paper's figures beside where the benchmark is the same."""
+    """Table of every policy's utility by cost regime, beside the paper's figures of this benchmark."""
     levels = regime_levels(data)
     paper, encoder = _paper_figures(data)
     board = data.board.sort_values("utility", ascending=False)
-    real, compared = board[board["rank"].notna()].index, data.reference in board.index
+    real = board[board["rank"].notna()].index
+    has_reference = data.reference in board.index
     best = {level: best_of(data.value(p, level) for p in real) for level in levels}
 
     def earned(line: Any, level: str) -> TableCell:
@@ -56,7 +61,7 @@ def utility(data: PoolData) -> PageTable | None:
     if paper is not None:
         regimes = [x for x in levels if x != "overall"]
         columns |= {(f"paper ({encoder})", x.capitalize()): partial(published, level=x) for x in regimes}
-    if compared:
+    if has_reference:
         columns["paired difference", f"to {label(data.reference)}"] = lambda r: estimate(
             r.versus_reference,
             r.versus_reference_se,
@@ -76,12 +81,14 @@ def utility(data: PoolData) -> PageTable | None:
 
 
 def _kind(line: Any) -> str:
+    """Return in words how a policy of the leaderboard starts and learns."""
     if line.kind == "online":
         return "offline labels" if line.offline_labels else "cold start"
     return str(line.kind)
 
 
 def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None, str]:
+    """Return ({(policy, regime): utility in the paper}, encoder of these figures), or (None, "")."""
     comparison = data.mart("paper_comparison")
     comparison = comparison[comparison["metric"] == "utility"]
     if comparison.empty:
@@ -93,7 +100,7 @@ def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None,
 
 
 def coupled(data: PoolData) -> PageTable | None:
-    """RQ1: CABS-C against CABS-D, utility and regret side by side."""
+    """Table of CABS-C and CABS-D side by side, in utility and regret: the paper's first question."""
     mart = data.mart("coupled_vs_decoupled")
     if mart.empty:
         return None
@@ -143,11 +150,12 @@ def coupled(data: PoolData) -> PageTable | None:
 
 
 def presets(data: PoolData) -> PageTable | None:
-    """Literal, practical and tuned readings of the CABS policies side by side."""
+    """Table of the literal, practical and tuned presets of the CABS policies side by side."""
     mart = data.mart("presets")
     if mart.empty or mart[["literal", "tuned"]].notna().sum().sum() == 0:
         return None
-    kinds, pairs = ("literal", "practical", "tuned"), ("practical_minus_literal", "tuned_minus_practical")
+    kinds = ("literal", "practical", "tuned")
+    pairs = ("practical_minus_literal", "tuned_minus_practical")
     by = mart.set_index(["base_policy", "regime"])
 
     def reading(r: Any, kind: str) -> TableCell:
@@ -158,24 +166,23 @@ def presets(data: PoolData) -> PageTable | None:
     def gap(r: Any, pair: str) -> TableCell:
         return estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure(r[f"{pair}_significant"]))
 
+    records = []
+    for base in mart["base_policy"].unique():
+        records += [by.loc[base, level] for level in regime_levels(data) if (base, level) in by.index]
+    columns: dict[Header, MakeCell] = {
+        "Policy": lambda r: words(label(r.name[0])),
+        "Regime": lambda r: words(r.name[1]),
+    }
+    for kind in kinds:
+        columns["utility", kind.capitalize()] = partial(reading, kind=kind)
+    for pair in pairs:
+        header = pair.capitalize().replace("_minus_", " − ")
+        columns["paired difference", header] = partial(gap, pair=pair)
     return table_of(
         "presets",
         "Three readings of the same algorithms: utility",
-        (
-            by.loc[base, level]
-            for base in mart["base_policy"].unique()
-            for level in regime_levels(data)
-            if (base, level) in by.index
-        ),
-        {
-            "Policy": lambda r: words(label(r.name[0])),
-            "Regime": lambda r: words(r.name[1]),
-            **{("utility", kind.capitalize()): partial(reading, kind=kind) for kind in kinds},
-            **{
-                ("paired difference", pair.capitalize().replace("_minus_", " − ")): partial(gap, pair=pair)
-                for pair in pairs
-            },
-        },
+        records,
+        columns,
         "Literal: the published pseudo-code and constants word for word. Practical: the same algorithm "
         "with the departures that make it work. Tuned: our best settings of it, chosen on the validation "
         "split. Differences are paired by trial and by query, ± the standard error of both together; bold: "
@@ -184,14 +191,16 @@ def presets(data: PoolData) -> PageTable | None:
 
 
 def efficiency(data: PoolData) -> PageTable | None:
-    """AIQ, accuracy, money."""
-    aiq, savings = data.mart("aiq").set_index("policy"), data.mart("cost_savings").set_index("policy")
+    """Table of AIQ, accuracy and cost of every policy."""
+    aiq = data.mart("aiq").set_index("policy")
+    savings = data.mart("cost_savings").set_index("policy")
     single = savings[savings["baseline"] == BEST_SINGLE]
     reference = savings[savings["baseline"] == data.reference]["share_saved"].rename("reference_saved")
     frame = data.board.join(aiq[["aiq_se", "pareto_distance"]]).join(reference)
     frame = frame.join(single[["share_saved", "performance_gain", "performance_gain_se"]])
     top = best_of(frame.loc[frame["rank"].notna(), "aiq"])
-    low, high = aiq["cost_min_per_1000_calls"].iloc[0], aiq["cost_max_per_1000_calls"].iloc[0]
+    low = aiq["cost_min_per_1000_calls"].iloc[0]
+    high = aiq["cost_max_per_1000_calls"].iloc[0]
     columns = {
         "Policy": lambda r: words(label(r.policy)),
         "AIQ": lambda r: estimate(r.aiq, r.aiq_se, bold=not missing(r.rank) and r.aiq == top),
@@ -205,9 +214,10 @@ def efficiency(data: PoolData) -> PageTable | None:
         "Distance to frontier": lambda r: number(r.pareto_distance, 3),
         "Full-feedback gap closed": lambda r: percent(r.gap_closed),
     }
-    compared = data.reference in data.board.index
-    if not compared:  # of what was not played there is nothing to say
-        del columns[f"At {label(data.reference)}'s accuracy"], columns["Full-feedback gap closed"]
+    has_reference = data.reference in data.board.index
+    if not has_reference:  # both columns compare with the reference policy
+        del columns[f"At {label(data.reference)}'s accuracy"]
+        del columns["Full-feedback gap closed"]
     return table_of(
         "efficiency",
         "Accuracy and money",
@@ -222,14 +232,14 @@ def efficiency(data: PoolData) -> PageTable | None:
         "PerfGain and ParetoDist."
         + (
             " Gap closed: from the reference (0 %) to LinUCB that sees every arm's reward (100 %)."
-            if compared
+            if has_reference
             else ""
         ),
     )
 
 
 def latency(data: PoolData) -> PageTable | None:
-    """Wait of a single online call, and beside it the throughput of replay."""
+    """Table of the time that one decision takes online, beside the throughput of the replay."""
     mart = data.mart("decision_latency").set_index("policy")
     timed = mart[mart["decisions"].notna()]
     parts = {"Median": "p50", "p95": "p95", "p99": "p99", "Processor": "cpu"}
@@ -258,15 +268,16 @@ def latency(data: PoolData) -> PageTable | None:
 
 
 def _micro(line: pd.Series, field: str) -> TableCell:
-    return number(line[field], 1 if not missing(line[field]) and float(line[field]) < 100 else 0)
+    """Cell with microseconds; with one decimal below 100."""
+    is_small = not missing(line[field]) and float(line[field]) < 100
+    return number(line[field], 1 if is_small else 0)
 
 
 def arms(data: PoolData) -> PageTable | None:
-    """Which models are played, as a shaded table of arms by policies."""
+    """Table of the share of each model in the rounds of up to nine policies, with shaded cells."""
     shares = data.mart("arm_shares")
-    shares = shares[
-        shares["regime"] == ("overall" if (shares["regime"] == "overall").any() else shares["regime"].iloc[0])
-    ]
+    has_overall = (shares["regime"] == "overall").any()
+    shares = shares[shares["regime"] == ("overall" if has_overall else shares["regime"].iloc[0])]
     mixtures = [p for p in data.ranked if p in policies() and policies()[p].family == "mix"]
     static = [p for p in data.ranked if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
     candidates = [
@@ -293,10 +304,11 @@ def arms(data: PoolData) -> PageTable | None:
         return record[2](record[1].get(policy))
 
     records.append(("Switches per round", behaviour["switch_rate"], lambda v: percent(v, 1)))
-    talks = "switches_per_session" in behaviour and bool(behaviour["switches_per_session"].notna().any())
-    if talks:
-        per_talk = behaviour["switches_per_session"]
-        records.append(("Switches per conversation", per_talk, lambda v: number(v, 2)))
+    has_sessions = "switches_per_session" in behaviour
+    has_sessions = has_sessions and bool(behaviour["switches_per_session"].notna().any())
+    if has_sessions:
+        per_session = behaviour["switches_per_session"]
+        records.append(("Switches per conversation", per_session, lambda v: number(v, 2)))
     records.append(("Effective number of arms", behaviour["effective_arms"], lambda v: number(v, 1)))
     return table_of(
         "arms",
@@ -307,14 +319,14 @@ def arms(data: PoolData) -> PageTable | None:
         "of rounds whose model differs from the round before."
         + (
             " Switches per conversation: turns that another model answers than the turn before."
-            if talks
+            if has_sessions
             else ""
         ),
     )
 
 
 def encoders(data: PoolData) -> PageTable | None:
-    """Encoder robustness: pools that differ only in the encoder, this page's pool first."""
+    """Table of every policy's utility with other encoders, in pools that differ only in the encoder."""
     mart = data.twins
     mart = mart[mart["regime"] == "overall"]
     if mart.empty:
@@ -322,25 +334,31 @@ def encoders(data: PoolData) -> PageTable | None:
     pools = list(mart[["pool", "encoder"]].drop_duplicates().itertuples(index=False))
     pools.sort(key=lambda p: (p.pool != data.pool, p.pool))
     others = [p for p in pools if p.pool != data.pool and data.twin(data.ranked[0], p.pool) is not None]
-    by, twins = mart.set_index(["policy", "pool"]), f"{encoder_label(data.info['encoder'])} minus"
+    by = mart.set_index(["policy", "pool"])
+    minus = f"{encoder_label(data.info['encoder'])} minus"
 
     def earned(policy: str, pool: str) -> TableCell:
-        r = by.loc[(policy, pool)] if (policy, pool) in by.index else None
-        return number(None) if r is None else estimate(r["utility"], r["utility_se"], bold=r["rank"] == 1)
+        if (policy, pool) not in by.index:
+            return number(None)
+        row = by.loc[(policy, pool)]
+        return estimate(row["utility"], row["utility_se"], bold=row["rank"] == 1)
 
     def rank(policy: str, pool: str) -> TableCell:
         return number(by["rank"].get((policy, pool)), 0)
 
     def gap(policy: str, pool: str) -> TableCell:
         found = data.twin(policy, pool)
-        return number(None) if found is None else estimate(found[0], found[1], signed=True, bold=found[2])
+        if found is None:
+            return number(None)
+        difference, error, significant = found
+        return estimate(difference, error, signed=True, bold=significant)
 
     columns: dict[Header, MakeCell] = {"Policy": lambda p: words(label(p))}
     for p in pools:
         group = f"{encoder_label(p.encoder)} ({p.pool})"
         columns[group, "Utility"] = partial(earned, pool=p.pool)
         columns[group, "Rank"] = partial(rank, pool=p.pool)
-    columns |= {(twins, encoder_label(p.encoder)): partial(gap, pool=p.pool) for p in others}
+    columns |= {(minus, encoder_label(p.encoder)): partial(gap, pool=p.pool) for p in others}
     return table_of(
         "encoders",
         "Encoder robustness: overall utility and rank",
@@ -355,7 +373,7 @@ def encoders(data: PoolData) -> PageTable | None:
 
 
 def solver(data: PoolData) -> PageTable | None:
-    """Certificates of the exploration program."""
+    """Table of the solutions of the exploration program that were certified to be optimal, by policy."""
     columns = {
         "Policy": lambda r: words(label(r.policy)),
         "Programs solved": lambda r: number(r.solved_rounds, 0),
@@ -374,8 +392,11 @@ def solver(data: PoolData) -> PageTable | None:
 
 
 def _tiny(value: float) -> TableCell:
-    return number(None) if missing(value) else TableCell(f"{value:.1e}", float(value))
+    """Cell with a number in scientific notation; an en dash if the number is not known."""
+    if missing(value):
+        return number(None)
+    return TableCell(f"{value:.1e}", float(value))
 
 
-#: tables of the section "Speed, oracles, solver, tuning", in their order there
+#: functions of the tables of the section "Speed, oracles, solver, tuning", in their order there
 BEHIND = (latency, solver, oracle_heads, oracle_arms)
