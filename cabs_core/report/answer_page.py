@@ -36,6 +36,8 @@ _MOST_TASKS = 12
 #: most excerpts of a task, and most characters of an excerpt
 _EXCERPTS = 3
 _LONGEST = 300
+#: smallest share of the prompts of a model that the sentence on a router names
+_LEAST_SHARE = 0.005
 #: most characters of the prompt that stands for a cluster
 _LONGEST_CENTER = 90
 #: fewest characters that all prompts share for these to be cut
@@ -93,7 +95,8 @@ class AnswerPage:
                 "“today: MODEL” in the pool file changes it."
             )
         return (
-            f"{today} answers today. What may be used instead, for which prompts, what does it save?{guess}"
+            f"{today} answers today. What may be used instead, for which prompts, and what does it save?"
+            f"{guess}"
         )
 
     @property
@@ -139,7 +142,23 @@ class AnswerPage:
             if others and not any(np.isfinite(r.difference) for r in others):
                 return "No other option can be judged by the data at hand; below stands why."
             return "No other option is sure to be as good and cheaper, or better; the table has the figures."
-        return f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
+        figures = f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
+        if rung.rung == "router":
+            return f"{self._models_of_router} {figures}"
+        return figures
+
+    @property
+    def _models_of_router(self) -> str:
+        """Sentence on the share of the prompts that the router gives to each model."""
+        weights = self.found.decisions("router")
+        judged = weights[~np.isnan(weights).any(axis=1)]
+        shares = judged.mean(axis=0)
+        models = self.found.scored.models
+        order = sorted(range(len(models)), key=lambda j: (-shares[j], models[j]))
+        parts = [
+            f"{models[j]} for {percentage(float(shares[j]))}" for j in order if shares[j] >= _LEAST_SHARE
+        ]
+        return f"The router chooses a model for each prompt: {listed_names(parts)} of the prompts."
 
     def _quality(self, rung: Rung) -> str:
         """Return the sentence on the quality of an option beside today's."""
@@ -230,10 +249,14 @@ class AnswerPage:
             return []
         unlike = self.found.unlike[fitted[0]]
         name = fitted[0]
-        text = (
-            f"{percentage(unlike.share)} of the prompts have a near neighbour (cosine of {NEAR:g} or more) "
-            f"among those from which the {name} judged on them {'were' if name == 'rules' else 'was'} made"
-        )
+        share = percentage(unlike.share)
+        if unlike.share < _LEAST_SHARE:
+            share = f"Fewer than {percentage(2 * _LEAST_SHARE)}"
+        copies = f"{share} of the prompts are near copies of prompts"
+        if not unlike.share:
+            copies = "No prompt is a near copy of a prompt"
+        made = "the rules were made from" if name == "rules" else "the router was made from"
+        text = f"{copies} that {made} (cosine of {NEAR:g} or more)"
         if not unlike.prompts:
             return [f"{text}, so nothing is known of prompts that are unlike these."]
         if not unlike.share:
@@ -258,9 +281,9 @@ class AnswerPage:
             "Option": lambda r: TableCell(_NAMES[r.rung], bold=r.rung == recommended, numeric=False),
             "Use": lambda r: words(use_text(self.found, r)),
             self.scale.quality: lambda r: percent(r.quality, 1),
-            _CHANGE: lambda r: TableCell(_difference(r), r.difference),
+            _CHANGE: lambda r: TableCell(self._rung_difference(r), r.difference),
             "USD per 1,000": lambda r: _usd(r.usd_per_1000),
-            f"Saves a month ({_LEVEL})": lambda r: TableCell(_saving(r), r.saving_per_month),
+            f"Saves a month ({_LEVEL})": lambda r: TableCell(self._rung_saving(r), r.saving_per_month),
         }
         if any(rung.latency_median is not None for rung in rows):
             columns[f"Seconds: median ({_LEVEL} within)"] = lambda r: TableCell(_latency(r), r.latency_median)
@@ -272,10 +295,24 @@ class AnswerPage:
             f"Every option beside {self._today}",
             rows,
             columns,
-            f"As good: less than {tolerance:g} points worse for sure (tolerance in the pool file). {folds} "
-            "Intervals are those of each option alone; words ask for more, since all of them share an error "
-            "of 5 %.",
+            f"“As good” means: surely less than {tolerance:g} points worse (tolerance in the pool file). "
+            f"{folds} Each interval is that of one option alone. The words are stricter than the intervals, "
+            "so that in 95 % of all tables none of them is wrong.",
         )
+
+    def _is_todays(self, rung: Rung) -> bool:
+        """Return True if an option uses today's model for every prompt, as rules without exceptions do."""
+        if rung.rung == "rules":
+            return set(rung.use.values()) == {self.found.answer.today}
+        return rung.rung == "keep"
+
+    def _rung_difference(self, rung: Rung) -> str:
+        """Return the difference of an option to today's model; 0 without an interval if it is that model."""
+        return "0" if self._is_todays(rung) else _difference(rung)
+
+    def _rung_saving(self, rung: Rung) -> str:
+        """Return what an option saves a month; 0 without an interval if it uses today's model alone."""
+        return "0" if self._is_todays(rung) else _saving(rung)
 
     @property
     def _folds(self) -> str:
@@ -300,7 +337,7 @@ class AnswerPage:
             columns["Such as"] = lambda r: words(self._center(r.task))
         columns |= {
             "Prompts": lambda r: TableCell(f"{r.prompts:,}", r.prompts),
-            "Use": lambda r: words(r.use),
+            ("Mostly uses" if rung == "router" else "Use"): lambda r: words(r.use),
             _CHANGE: lambda r: TableCell(self._task_difference(r), r.difference),
         }
         switch = self.found.answer.rung("switch")
@@ -445,7 +482,7 @@ def recommendation(found: PoolAnswer) -> str:
     if rung.rung == "rules":
         return _rules_headline(rung.use, today)
     if rung.rung == "router":
-        return f"Use the router {label(rung.use)} instead of {today}"
+        return f"Use a router ({label(rung.use)}) instead of {today}"
     return f"Use {rung.use} instead of {today}"
 
 
@@ -551,8 +588,6 @@ def _difference(row: Rung | TaskRow) -> str:
     """Return a difference in points with its interval; an en dash if the difference is not known."""
     if not np.isfinite(row.difference):
         return "–"
-    if isinstance(row, Rung) and row.rung == "keep":
-        return "0"
     return f"{_points(row.difference)} ({_interval(row)})"
 
 
@@ -570,8 +605,6 @@ def _task_cell(row: TaskRow | None) -> TableCell:
 
 def _saving(rung: Rung) -> str:
     """Return what an option saves a month with its interval, or words if that is not known."""
-    if rung.rung == "keep":
-        return "0"
     if rung.saving_per_month is None or not np.isfinite(rung.saving_per_month):
         return "–"
     if rung.saving_low is None or rung.saving_high is None:

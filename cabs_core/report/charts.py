@@ -1,4 +1,4 @@
-"""The figures of a pool's page."""
+"""Figures of a pool's page, one function each, and the chart of quality against cost."""
 
 import altair as alt
 import numpy as np
@@ -28,11 +28,16 @@ from cabs_core.report.plots.theme import Style, default_styles
 from cabs_core.report.recovery import legend_of, level_choice, recovery, regret_lines
 from cabs_core.report.tables import number
 
+#: most models of the figure of shares; the others are drawn together
 _MOST_MODELS = 6
 
 
 def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
-    """All figures by their keys; None where the pool has nothing to show."""
+    """Return {key: figure}, or None in place of a figure for which the pool has no data.
+
+    Args:
+        evidence: replays with their problem; None if they are not at hand.
+    """
     best = next(iter(data.routers), None)
     return {
         "overview": overview(data),
@@ -46,7 +51,7 @@ def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | Non
 
 
 def overview(data: PoolData) -> Figure:
-    """Mean utility of every policy with its 95 % interval."""
+    """Figure of the mean utility of every policy, with its 95 % interval."""
     board = data.board.sort_values("utility", ascending=False)
     ends = [data.interval(policy) for policy in board.index]
     frame = pd.DataFrame(
@@ -81,17 +86,20 @@ def overview(data: PoolData) -> Figure:
 
 
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
-    """Single models as points, policies as lines over rho, on a logarithmic cost axis."""
-    marts = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
-    margin = np.nan_to_num(half_width(marts["score_se_trials"], data.info["trials"]))
-    marts["low"], marts["high"] = ((marts["y"] + m).clip(0.0, 1.0) for m in (-margin, margin))
-    drawn = [p for p in data.board.index if p not in (*NO_ROUTERS, ORACLE_BEST) and p in set(marts["policy"])]
+    """Figure of mean score against cost, with models as points and policies as lines over rho."""
+    settings = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
+    margin = np.nan_to_num(half_width(settings["score_se_trials"], data.info["trials"]))
+    settings["low"] = (settings["y"] - margin).clip(0.0, 1.0)
+    settings["high"] = (settings["y"] + margin).clip(0.0, 1.0)
+    left_out = (*NO_ROUTERS, ORACLE_BEST)
+    with_settings = set(settings["policy"])
+    drawn = [p for p in data.board.index if p not in left_out and p in with_settings]
     shown = {
         p for p in headline(drawn, data.best, data.reference) if data.board.loc[p, "kind"] != "upper bound"
     }
     frames = [pd.DataFrame(columns=["rho", "series", "x", "y", "low", "high"])]
     for policy in drawn:
-        points = marts[marts["policy"] == policy]
+        points = settings[settings["policy"] == policy]
         if evidence is not None and any(name == policy for name, _ in evidence.folders):
             points = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
         frames.append(points[["rho", "x", "y", "low", "high"]].assign(series=label(policy)).sort_values("x"))
@@ -99,17 +107,18 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     models = facts.single_models(evidence) if evidence is not None else None
     styles, legend = legend_of(drawn, shown)
     visible = {label(p) for p in shown}
-    rows = (
-        []
-        if models is None
-        else [[m.model, "–", f"{m.score:.3f}", f"{money(m.cost)}"] for m in models.itertuples()]
-    )
+    rows = []
+    if models is not None:
+        rows += [[m.model, "–", f"{m.score:.3f}", f"{money(m.cost)}"] for m in models.itertuples()]
     rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"{money(r.x)}"] for r in frame.itertuples()]
-    real = frame[frame["series"].isin([label(p) for p in data.routers])].reset_index(drop=True)
-    says = "".join(
-        f" The highest mean score of a router is {t.series}'s at ρ = {t.rho:g}: {t.y:.3f} for {money(t.x)}."
-        for t in real.sort_values("y").tail(1).itertuples()
-    )
+    of_routers = frame[frame["series"].isin([label(p) for p in data.routers])].reset_index(drop=True)
+    highest = ""
+    if len(of_routers):
+        top = of_routers.sort_values("y").iloc[-1]
+        highest = (
+            f" The highest mean score of a router is {top['series']}'s at ρ = {top['rho']:g}: {top['y']:.3f} "
+            f"for {money(top['x'])}."
+        )
     return Figure(
         key="frontiers",
         title="Single models and routers: mean score and price",
@@ -117,7 +126,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         "Coloured symbols: routers, one for each ρ; error bars are two-sided 95 % intervals of the mean "
         "score. Up and to the left is better; the cost axis is logarithmic.",
         alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} "
-        f"models and {len(drawn)} policies.{says}",
+        f"models and {len(drawn)} policies.{highest}",
         chart=frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
         legend=legend,
@@ -127,11 +136,18 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
 def frontier_chart(
     frame: pd.DataFrame, models: pd.DataFrame | None, styles: dict[str, Style], visible: set[str]
 ) -> alt.LayerChart | alt.FacetChart:
-    """Routers by rho (series, rho, x in USD, y and its interval low, high) and models (model, cost, score,
-    low, high, front).
+    """Return the chart of routers as lines over rho and models as points.
+
+    Args:
+        frame: points of routers, with the columns series, rho, x (USD per 1,000 requests), y (mean score),
+            low and high (ends of its interval).
+        models: table of `evidence.single_models`; None if it is not at hand.
+        styles: {series: style}.
+        visible: series that are drawn at first.
     """
     layers: list[alt.Chart] = []
-    x_title, y_title = "USD per 1,000 requests (log scale)", "mean score (0 to 1)"
+    x_title = "USD per 1,000 requests (log scale)"
+    y_title = "mean score (0 to 1)"
     costs = frame["x"].tolist()
     if models is not None:
         costs += models["cost"].tolist()
@@ -179,9 +195,12 @@ def frontier_chart(
 
 
 def regret(data: PoolData) -> Figure | None:
-    """Cumulative regret by round, absolute and relative to the reference policy, by regime (RQ4)."""
+    """Figure of cumulative regret by round and cost regime, absolute and relative to the reference policy.
+
+    None if no replay has regret.
+    """
     reference = label(data.reference)
-    #: by kind: column of the mart, what the reader chooses, header, format of the ends
+    # {kind of regret: (column of the mart, name of the choice, header of the table, format of a figure)}
     kinds = {
         "relative": (
             "relative_regret",
@@ -198,18 +217,19 @@ def regret(data: PoolData) -> Figure | None:
     if not lines_of["absolute"]:
         return None
     kinds = {kind: values for kind, values in kinds.items() if lines_of[kind]}
-    frames = [
-        line for at in lines_of["absolute"] for kind in kinds if (line := lines_of[kind].get(at)) is not None
-    ]
+    frames = []
+    for key in lines_of["absolute"]:
+        frames += [lines_of[kind][key] for kind in kinds if key in lines_of[kind]]
     rows = []
     for policy, level in lines_of["absolute"]:
         ends = []
         for kind, (*_, form) in kinds.items():
             line = lines_of[kind].get((policy, level))
-            value, low, high = (
-                ("",) * 3 if line is None else (f"{line[c].iloc[-1]:{form}}" for c in ("y", "low", "high"))
-            )
-            text = f"{value} ({low} to {high})" if value else "–"
+            if line is None:
+                ends.append("–")
+                continue
+            last = line.iloc[-1]
+            text = f"{last['y']:{form}} ({last['low']:{form}} to {last['high']:{form}})"
             ends.append(text.replace("-", "−") if kind == "relative" else text)
         rows.append([label(policy), LEVEL_NAMES[level], *ends])
     order = list(dict.fromkeys(policy for policy, _ in lines_of["absolute"]))
@@ -217,7 +237,8 @@ def regret(data: PoolData) -> Figure | None:
     styles, legend = legend_of(order, shown)
     by_regime = level_choice(level for _, level in lines_of["absolute"])
     by_kind = ViewChoice("kind", "Regret", tuple((kind, kinds[kind][1]) for kind in kinds), next(iter(kinds)))
-    end = next((r for r in rows if r[:2] == [label(data.best), LEVEL_NAMES[by_regime.first]]), None)
+    of_best = [label(data.best), LEVEL_NAMES[by_regime.first]]
+    end = next((row for row in rows if row[:2] == of_best), None)
     return Figure(
         key="regret",
         title="Cumulative regret over the rounds",
@@ -243,13 +264,13 @@ def regret(data: PoolData) -> Figure | None:
 
 
 def utility_by_rho(data: PoolData) -> Figure:
-    """Utility minus the reference's, over rho."""
+    """Figure of every policy's utility by rho, minus that of the reference policy if it was replayed."""
     table = data.mart("utility_by_rho").pivot_table(index="rho", columns="policy", values="utility")
-    relative = data.reference in table.columns
+    is_relative = data.reference in table.columns
     order = [p for p in data.board.index if p != ORACLE_BEST and p in table.columns]
     shown = headline(order, data.best, data.reference) | {BEST_SINGLE}
-    base = table[data.reference] if relative else 0.0
-    what = f"utility minus {label(data.reference)}'s" if relative else "utility (0 to 1)"
+    base = table[data.reference] if is_relative else 0.0
+    shown_value = f"utility minus {label(data.reference)}'s" if is_relative else "utility (0 to 1)"
     frames = []
     for policy in order:
         y = (table[policy] - base).dropna()
@@ -258,15 +279,15 @@ def utility_by_rho(data: PoolData) -> Figure:
     return Figure(
         key="rho",
         title="Utility at every cost sensitivity",
-        caption=f"Mean {what}, by cost sensitivity ρ. {data.scale.examples}",
-        alt=f"Lines of {what} for {len(order)} policies over {len(table)} values of ρ.",
+        caption=f"Mean {shown_value}, by cost sensitivity ρ. {data.scale.examples}",
+        alt=f"Lines of {shown_value} for {len(order)} policies over {len(table)} values of ρ.",
         chart=lines(
             pd.concat(frames),
             styles,
             x_title="cost sensitivity ρ (1/USD)",
-            y_title=what,
+            y_title=shown_value,
             shown={label(p) for p in order if p in shown},
-            zero_line=relative,
+            zero_line=is_relative,
             symbols=0,
         ),
         table=FigureTable(
@@ -278,14 +299,15 @@ def utility_by_rho(data: PoolData) -> Figure:
 
 
 def shares(evidence: Evidence, router: str) -> Figure:
-    """Share of each model over the rounds."""
+    """Figure of the share of each model over a router's rounds, at the lowest, middle and highest rho."""
     rhos = sorted(r for p, r in evidence.folders if p == router)
     rhos = sorted({rhos[0], middle_rho(rhos), rhos[-1]})
     parts = {rho: facts.shares_over_rounds(evidence, router, rho) for rho in rhos}
     total = pd.concat(parts.values()).groupby("model")["share"].mean().sort_values(ascending=False)
     main = list(total.index[: _MOST_MODELS if len(total) > _MOST_MODELS + 1 else len(total)])
     named = {m: short(m) for m in total.index}
-    frames, rows = [], []
+    frames = []
+    rows = []
     for rho, part in parts.items():
         part = part.assign(series=[named[m] if m in main else "other models" for m in part["model"]])
         part = part.groupby(["series", "round"], as_index=False, sort=False)["share"].sum()
@@ -320,7 +342,7 @@ def shares(evidence: Evidence, router: str) -> Figure:
 
 
 def calibration(evidence: Evidence) -> Figure:
-    """Predicted against realised scores."""
+    """Figure of the scores that the oracle predicted against the scores that came out."""
     bins = facts.calibration(evidence)
     frame = bins.rename(columns={"predicted": "x", "score": "y"}).drop(columns="count")
     frame["series"] = "mean score"
@@ -353,6 +375,6 @@ def calibration(evidence: Evidence) -> Figure:
 
 
 def regime_levels(data: PoolData) -> list[str]:
-    """The regimes that the pool has, low to high, then overall."""
+    """Return the cost regimes of the pool from low to high, then `overall`."""
     present = set(data.regimes["regime"])
     return [level for level in LEVELS if level in present]

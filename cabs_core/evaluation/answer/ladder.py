@@ -516,7 +516,9 @@ def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> 
         )
         notes.append(Note("dear_calls", text))
     if options:
-        notes.append(Note("rare_calls", "A call that is dearer than any in the table is not allowed for."))
+        notes.append(
+            Note("rare_calls", "Savings do not allow for a call that costs more than any call in the table.")
+        )
     if isinstance(table, LoggedTable):
         said = table.notes({option.rung: option.played.weights for option in options})
         notes += [Note(code, text) for code, text in said]

@@ -1,4 +1,4 @@
-"""Plots: one Vega-Lite specification per figure, drawn in a page (by Vega) and as a PNG (by vl-convert).
+"""Figures, each with one Vega-Lite specification. Vega draws it in a page, and vl-convert as a file.
 
 Colours are CSS variables in a page, so that one drawing serves light, dark and print, and fixed in a PNG.
 Series differ in shape and dash too, and bear their names.

@@ -1,4 +1,4 @@
-"""A figure: one specification for page and PNG, with its text alternative and its data as a table."""
+"""A figure with its text alternative and its data as a table. Page and files share one specification."""
 
 import json
 import re
@@ -14,15 +14,24 @@ from cabs_core.base.atomic import write_bytes
 from cabs_core.base.errors import DataError
 from cabs_core.report.plots.theme import Style, config, fixed_colours
 
+#: bytes that a PNG must stay below
 LARGEST_PNG = 100_000
-#: of Vega-Lite, such as `6.1`
+#: version of Vega-Lite, such as `6.1`
 _VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+#: ids in an SVG, which must differ between the figures of a page
 _IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
 
 
 @dataclass(frozen=True)
 class ViewChoice:
-    """A choice between views: the chart's parameter `<name>_chosen`, which is `first` at first."""
+    """A choice between views of a figure that the reader makes.
+
+    Attributes:
+        name: the chart's parameter is `<name>_chosen`.
+        label: name that the reader sees.
+        options: (value of the parameter, text) of each choice.
+        first: value that the parameter has at first.
+    """
 
     name: str
     label: str
@@ -32,7 +41,7 @@ class ViewChoice:
 
 @dataclass(frozen=True)
 class FigureTable:
-    """The data of a figure as text: one row a point, a line's end, or what else says the same."""
+    """The data of a figure as texts, for readers who do not see the drawing."""
 
     headers: list[str]
     rows: list[list[str]]
@@ -40,10 +49,17 @@ class FigureTable:
 
 @dataclass(frozen=True)
 class Figure:
-    """A chart with title, caption, a text for those who do not see it, and its data.
+    """A chart with title, caption, text alternative and data.
 
-    `chart` may have a parameter `hidden`, a list of series that are not drawn; `legend` then gives the series
-    with their styles and whether they are drawn at first.
+    Attributes:
+        key: name of the figure in the page and of its files.
+        title, caption: texts above and below the drawing.
+        alt: text that replaces the drawing for readers who do not see it.
+        chart: the Altair chart. It may have a parameter `hidden`, a list of series that are not drawn.
+        table: data of the figure.
+        choices: views between which the reader chooses.
+        legend: (name, style, True if drawn at first) of every series.
+        width: width in pixels of a file.
     """
 
     key: str
@@ -58,12 +74,19 @@ class Figure:
 
     @cached_property
     def _spec(self) -> dict[str, Any]:
-        # a hundred models at a hundred rounds are more rows than Altair draws unasked
+        """Vega-Lite specification of the chart, without width and configuration."""
+        # a hundred models at a hundred rounds are more rows than Altair allows by default
         with alt.data_transformers.enable("default", max_rows=None):
             spec: dict[str, Any] = self.chart.to_dict()
         return spec
 
     def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
+        """Return the specification with a width and a configuration.
+
+        Args:
+            width: pixels, or "container" for the width of the element around it.
+            page: True for the colours of a page, False for those of a file.
+        """
         spec = {**self._spec, "config": config(page=page)}
         spec["padding"] = 6
         if "layer" in spec or "mark" in spec:
@@ -73,29 +96,29 @@ class Figure:
 
     @cached_property
     def _fixed(self) -> dict[str, Any]:
-        """For a file of its own, with fixed colours and its title."""
+        """Specification for a file, with fixed colours and the title."""
         return fixed_colours(self._sized(self.width, page=False)) | {"title": self.title}
 
     def spec(self) -> str:
-        """The specification as JSON for a script element: as wide as its container."""
+        """Return the specification as JSON for a script element of a page, as wide as its container."""
         text = json.dumps(self._sized("container", page=True), separators=(",", ":"), ensure_ascii=False)
         return text.replace("<", "\\u003c")
 
     @cached_property
     def drawing(self) -> str:
-        """The first view as SVG in the page's colours: what is seen without scripts and in print."""
+        """The first view as SVG in the colours of the page, for print and for readers without scripts."""
         svg = vl_convert.vegalite_to_svg(self._sized(self.width, page=True), vl_version=_VERSION)
         return _IDS.sub(rf"\1{self.key}-\2", svg)
 
     @cached_property
     def svg(self) -> bytes:
-        """The first view as SVG with fixed colours, for a file of its own."""
+        """The first view as SVG with fixed colours, for a file."""
         padding = {"left": 6, "top": 6, "bottom": 6, "right": 24}  # the viewer's font may be wider
         return vl_convert.vegalite_to_svg(self._fixed | {"padding": padding}, vl_version=_VERSION).encode()
 
     @cached_property
     def png(self) -> bytes:
-        """The first view as PNG; the resolution is lowered, at most to 0.3, until it has less than 100 kB."""
+        """The first view as PNG, with the resolution lowered (to 0.3 at least) until it is below 100 kB."""
         for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):
             image = vl_convert.vegalite_to_png(self._fixed, vl_version=_VERSION, scale=scale)
             if len(image) < LARGEST_PNG:
@@ -104,14 +127,14 @@ class Figure:
 
     @cached_property
     def pdf(self) -> bytes:
-        """The first view as PDF with fixed colours, for a paper."""
+        """The first view as PDF with fixed colours."""
         return vl_convert.vegalite_to_pdf(self._fixed, vl_version=_VERSION)
 
     def save(self, path: str | Path) -> Path:
-        """Write the figure, as SVG, PDF or PNG by the name's ending; returns the path.
+        """Write the figure as SVG, PDF or PNG, by the ending of the file name, and return the path.
 
         Raises:
-            DataError: the name ends otherwise.
+            DataError: the file name has another ending.
         """
         path = Path(path)
         kinds = {".svg": "svg", ".pdf": "pdf", ".png": "png"}

@@ -1,4 +1,4 @@
-"""Self-contained HTML pages: style, script and the drawing library are in the page, nothing is loaded."""
+"""Self-contained HTML pages. Style, script and drawing library are in the page, so that it loads nothing."""
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,26 +17,31 @@ from cabs_core.base.atomic import write_text
 from cabs_core.base.paths import cabs_home
 from cabs_core.report.plots.figure import Figure
 
+#: folder of the base page, the macros, the style sheet and the script
 TEMPLATES = Path(__file__).parent / "templates"
 
 
 def vega_bundle() -> str:
-    """Vega, Vega-Lite and Vega-Embed as one script, from vl-convert, which brings them along."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the copies in vl-convert."""
     try:
         return start_bundling().result()
     except BaseException:
-        start_bundling.cache_clear()  # the disk was full, say: the next page tries again
+        start_bundling.cache_clear()  # after a full disk, for example, the next page tries again
         raise
 
 
 @cache
 def start_bundling() -> Future[str]:
-    """Begin to make `vega_bundle` in a thread; it takes seconds, in which other threads go on."""
+    """Start a thread that makes the script of `vega_bundle`, which takes seconds, and return its future."""
     return ThreadPoolExecutor(1).submit(copy_context().run, _bundle)
 
 
 def _bundle() -> str:
-    """The script, kept under `CABS_HOME/cache` by the versions that it comes from and its hash."""
+    """Return the script from `CABS_HOME/cache`, or make and store it there.
+
+    The file name has the versions that the script was made from and the hash of its contents, so that a
+    damaged file is not used.
+    """
     folder = cabs_home() / "cache" / "pages"
     name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
     for path in folder.glob(f"{name}-*.js"):
@@ -52,10 +57,15 @@ def _bundle() -> str:
 
 
 def render_page(template: str, folder: Path, **values: Any) -> str:
-    """The page of a template in `folder`, which may extend `base.html.j2` and import `macros.html.j2`.
+    """Render a page from a template, which may extend `base.html.j2` and import `macros.html.j2`.
 
     Args:
-        values: what the template asks for; `figures`, if given, is {key: Figure or None}.
+        template: file name of the template.
+        folder: folder of the template.
+        values: values that the template reads. `figures` is {key: Figure or None}.
+
+    Returns:
+        HTML of the page.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
@@ -76,5 +86,5 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
 
 
 def tie(text: str) -> str:
-    """No line break between a number and its percent sign or error."""
+    """Return the text without line breaks between a number and its percent sign or standard error."""
     return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")

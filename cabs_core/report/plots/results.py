@@ -1,4 +1,7 @@
-"""Figures of replays: quality against cost, regret along the stream, what policies earned."""
+"""Figures that users of the library and the stages make from replays.
+
+`plot_frontier` and `plot_regret` are public. `utility_plot` is drawn for every partition.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +22,14 @@ from cabs_core.report.plots.theme import Style, default_styles
 if TYPE_CHECKING:
     from cabs_core.evaluation.replay.result import ReplayResult
 
-_POINTS = 200  # of a line: more cannot be seen
+#: most points of a line, since more cannot be seen
+_POINTS = 200
 
 
 def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -> Figure:
-    """Mean score against mean cost of every policy over its rhos, with the hull that mixtures reach.
+    """Figure of mean score against mean cost of every policy over its rhos.
+
+    Lines show the scores that mixtures of a policy's settings reach.
 
     Args:
         table: columns policy, cost (USD a query) and score, such as `replay_many` returns.
@@ -75,7 +81,7 @@ def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -
 def plot_regret(
     results: Sequence[ReplayResult] | Mapping[str, ReplayResult], *, title: str = "Cumulative regret"
 ) -> Figure:
-    """Cumulative regret against the best arm of every query, mean over trials, with 95 % bands over trials.
+    """Figure of cumulative regret against the best arm of every query, as a mean over trials with 95 % bands.
 
     Args:
         results: of `replay`, one a policy, on one problem at one rho; as a mapping, {label: result}.
@@ -97,21 +103,23 @@ def plot_regret(
     named = dict(results) if isinstance(results, Mapping) else {result.policy: result for result in results}
     if not named or len(named) != len(results):
         raise DataError("plot_regret: expected results of different names; give a mapping {label: result}")
-    frames, rows = [], []
+    frames = []
+    rows = []
     for name, result in named.items():
         losses = result.best_rewards - result.rewards
         regret = losses.cumsum(axis=1)
-        at = np.unique(np.linspace(0, regret.shape[1] - 1, min(regret.shape[1], _POINTS)).astype(int))
-        mean = regret.mean(axis=0)[at]
-        frame = pd.DataFrame({"series": name, "x": at + 1.0, "y": mean})
+        rounds = np.unique(np.linspace(0, regret.shape[1] - 1, min(regret.shape[1], _POINTS)).astype(int))
+        mean = regret.mean(axis=0)[rounds]
+        frame = pd.DataFrame({"series": name, "x": rounds + 1.0, "y": mean})
         margin = np.array(
             [
                 n * crossed_error(result.order[:, :n], losses[:, :n], result.clusters).margin
-                for n in (at + 1).tolist()
+                for n in (rounds + 1).tolist()
             ]
         )
-        margin[np.isnan(margin)] = 0.0  # of a single round
-        frame["low"], frame["high"] = mean - margin, mean + margin
+        margin[np.isnan(margin)] = 0.0  # a single round has no error
+        frame["low"] = mean - margin
+        frame["high"] = mean + margin
         frames.append(frame)
         rows.append([name, f"{mean[-1]:.2f}"])
     chart = lines(
@@ -125,11 +133,12 @@ def plot_regret(
 
 
 def utility_plot(rows: list[dict[str, Any]], title: str) -> bytes:
-    """Utility of every policy with its 95 % interval over trials and queries, as SVG.
+    """Draw the utility of every policy with its 95 % interval over trials and queries, as SVG.
 
-    rows: policy, utility, margin (half of the interval); the best first.
+    It is drawn for every partition. A PNG would take three times as long and six times as many bytes.
 
-    Drawn for every partition: as PNG it takes three times as long and six times the room.
+    Args:
+        rows: {"policy", "utility", "margin": half of the interval} of each policy, the best first.
     """
     frame = pd.DataFrame(
         {

@@ -1,10 +1,13 @@
-"""Colours, shapes and fonts of all plots."""
+"""Colours, symbols and fonts of all figures.
+
+Colours are variables of the page's style sheet, so that one drawing serves light, dark and print.
+"""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
-#: CSS variable of a page -> the colour in a PNG. The page's style sheet says the colours of light and dark.
+#: {CSS variable of a page: colour in a file}; the style sheet has the colours of a light and a dark page
 COLOURS = {
     "var(--c0)": "#0072b2",
     "var(--c1)": "#d55e00",
@@ -21,7 +24,7 @@ COLOURS = {
     "var(--line)": "#d9dde4",
     "var(--bg)": "#ffffff",
 }
-#: Vega's names of symbols that stay apart when small.
+#: Vega's names of symbols that can be told apart when they are small
 SHAPES = (
     "circle",
     "square",
@@ -37,7 +40,13 @@ _PAGE_FONT = 'system-ui, -apple-system, "Segoe UI", Roboto, "Helvetica Neue", Ar
 
 @dataclass(frozen=True)
 class Style:
-    """How a series is drawn: palette colour 0..9, dash pattern ('' or '6 3'), symbol."""
+    """The look of a series.
+
+    Attributes:
+        colour: number of a palette colour, from 0 to 9.
+        dash: lengths of dashes and gaps in pixels, such as "6 3"; empty for a solid line.
+        shape: one of `SHAPES`.
+    """
 
     colour: int = 0
     dash: str = ""
@@ -45,22 +54,26 @@ class Style:
 
     @property
     def token(self) -> str:
-        """The colour as it stands in a specification."""
+        """The colour as a CSS variable."""
         return f"var(--c{self.colour % 10})"
 
     @property
     def dashes(self) -> list[int]:
-        """The dash pattern in pixels."""
+        """Lengths of dashes and gaps in pixels; empty for a solid line."""
         return [int(part) for part in self.dash.split()]
 
 
 def default_styles(names: list[str]) -> dict[str, Style]:
-    """Styles for series that have none of their own: another colour and another symbol for each."""
+    """Return {name: style} with another colour and another symbol for each series."""
     return {name: Style(i, "", SHAPES[i % len(SHAPES)]) for i, name in enumerate(names)}
 
 
 def config(*, page: bool) -> dict[str, Any]:
-    """Vega-Lite configuration of all figures."""
+    """Return the Vega-Lite configuration of all figures.
+
+    Args:
+        page: True for a drawing in a page, False for one in a file.
+    """
     quiet = {
         "labelColor": "var(--soft)",
         "titleColor": "var(--soft)",
@@ -91,7 +104,7 @@ def config(*, page: bool) -> dict[str, Any]:
 
 
 def fixed_colours(spec: dict[str, Any]) -> dict[str, Any]:
-    """The specification with the colours of a PNG instead of CSS variables."""
+    """Return a specification with the colours of a file in place of CSS variables."""
     text = json.dumps(spec)
     for token, colour in COLOURS.items():
         text = text.replace(token, colour)

@@ -11,6 +11,7 @@ import pytest
 from cabs_core.base.errors import DataError
 from cabs_core.data.outcomes import Outcomes, splits_of_pool
 from cabs_core.data.pool_files import pool_from
+from cabs_core.evaluation.answer import Decisions
 from cabs_core.report.answer_page import AnswerPage, recommendation, use_text, without_shared
 from cabs_core.report.pool_answer import LEAST_LABELLED, Inputs, PoolAnswer, answer_of_pool
 from cabs_core.report.rule_text import rule_text
@@ -200,11 +201,35 @@ def test_the_page_says_how_many_prompts_have_a_near_neighbour_and_what_the_other
     shown = AnswerPage(found(table(), vectors=vectors), "p")
     unlike = shown.found.unlike["rules"]
     assert 0 < unlike.share < 1 and unlike.prompts == round(N * (1 - unlike.share))
-    sentence = next(doubt for doubt in shown.doubts if "near neighbour" in doubt)
+    sentence = next(doubt for doubt in shown.doubts if "near copies" in doubt)
     assert f"{unlike.prompts} prompts" in sentence and f"{100 * unlike.share:.0f} %" in sentence
     assert shown.found.to_dict()["details"]["unlike"]["rules"]["prompts"] == unlike.prompts
     none = AnswerPage(found(table()), "p")
-    assert not any("near neighbour" in doubt for doubt in none.doubts), "no vectors"
+    assert not any("near cop" in doubt for doubt in none.doubts), "no vectors"
+
+
+def test_rules_that_keep_todays_model_everywhere_change_and_save_nothing() -> None:
+    outcomes = table()
+    outcomes.scores[:, 1:] = 0.0
+    ladder = page(outcomes, today="big", requests_per_month=1000).ladder
+    assert ladder is not None
+    rows = {row[0].text: [cell.text for cell in row] for row in ladder.rows}
+    assert "big for everything" in rows["Rules"]
+    assert (rows["Rules"][3], rows["Rules"][5]) == ("0", "0")
+
+
+def test_a_recommended_router_says_which_share_of_the_prompts_each_model_gets() -> None:
+    plain = found(table(), today="big")
+    weights = np.zeros(plain.scored.scores.shape)
+    weights[:100, 0] = 1.0
+    weights[100:, 1] = 1.0
+    switch = plain.answer.rung("switch")
+    assert switch is not None
+    router = replace(switch, rung="router", use="ridge")
+    answer = replace(plain.answer, recommended="router", rungs=(*plain.answer.rungs, router))
+    shown = AnswerPage(replace(plain, answer=answer, router=Decisions("ridge", weights)), "p")
+    assert "mid for 75 % and big for 25 %" in shown.why
+    assert "cheap" not in shown.why
 
 
 def labels(outcomes: Outcomes, prompts: int, wrong: float) -> np.ndarray:
