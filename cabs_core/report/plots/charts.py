@@ -1,4 +1,4 @@
-"""Charts that several pages share, as Altair charts. Data go in as frames; names of columns are fixed."""
+"""Altair charts that several pages share. Data come as frames whose column names are fixed."""
 
 import math
 from collections.abc import Sequence
@@ -11,8 +11,9 @@ from scipy.optimize import isotonic_regression
 
 from cabs_core.report.plots.theme import SHAPES, Style
 
+#: significant digits of a number in a chart
 _DIGITS = 5
-#: Set by the page where there is no room for names beside lines; the legend has them.
+#: parameter that a page sets to True if there is no room for names beside lines
 NARROW = alt.param(name="narrow", value=False)
 
 
@@ -31,20 +32,26 @@ def lines(
     marks: Sequence[tuple[float, str]] = (),
     height: int = 380,
 ) -> alt.LayerChart | alt.FacetChart:
-    """Lines with bands, symbols along them and their names at their ends.
+    """Chart of lines with bands, symbols along the lines and names at their ends.
 
     Args:
-        frame: columns series, x, y; low and high for bands; one text column for each choice.
-        styles: how each series is drawn; its order is that of the legend.
-        shown: series drawn and named at first; None for all.
-        choices: (column, first value): only rows with the parameter's value are drawn.
-        symbols: number of symbols along a line; 0 for one at every point.
+        frame: columns series, x and y, optionally low and high for bands, and a column for each choice.
+        styles: {series: style}, in the order of the legend.
+        x_title, y_title: titles of the axes.
+        shown: series that are drawn and named at first; None for all.
+        choices: (column, value that is chosen at first). Only rows with the chosen value are drawn.
+        zero_line: draw a horizontal line at 0.
+        diagonal: draw a line from (0, 0) to (1, 1).
+        symbols: number of symbols along a line; 0 for a symbol at every point.
+        y_zero: let the y axis begin at 0.
         marks: (x, text) of vertical lines.
+        height: pixels.
     """
     frame = _rounded(frame)
-    frame["tick"] = _every(frame, [c for c, _ in choices], symbols)
+    columns = [column for column, _ in choices]
+    frame["tick"] = _has_symbol(frame, columns, symbols)
     visible = set(styles) if shown is None else shown
-    labels = end_labels(frame, visible, height, [c for c, _ in choices])
+    labels = end_labels(frame, visible, height, columns)
     colour, dash, shape = encodings(styles)
     x = alt.X("x:Q", title=x_title, scale=alt.Scale(nice=False, zero=False), axis=alt.Axis(tickCount=6))
     y = alt.Y("y:Q", title=y_title, scale=alt.Scale(zero=y_zero), axis=alt.Axis(tickCount=6))
@@ -52,7 +59,7 @@ def lines(
     params = [hidden, NARROW, *(alt.param(name=f"{c}_chosen", value=first) for c, first in choices)]
 
     def chosen(rows: pd.DataFrame) -> alt.Chart:
-        """The rows of the series and choices that the reader sees."""
+        """Return a chart of the rows that belong to the series and choices that the reader sees."""
         chart = alt.Chart(rows).transform_filter("indexof(hidden, datum.series) < 0")
         for column, _ in choices:
             chart = chart.transform_filter(f"datum.{column} == {column}_chosen")
@@ -71,10 +78,12 @@ def lines(
             alt.Chart(ends).mark_line(color="var(--soft)", strokeDash=[4, 4]).encode(x="x:Q", y="y:Q")
         )
     if marks:
-        at = alt.Chart(pd.DataFrame(list(marks), columns=["x", "text"])).encode(x="x:Q")
+        marked = alt.Chart(pd.DataFrame(list(marks), columns=["x", "text"])).encode(x="x:Q")
         layers += [
-            at.mark_rule(color="var(--fg)", strokeDash=[4, 4], strokeWidth=1.2),
-            at.mark_text(align="left", dx=5, dy=8, color="var(--fg)").encode(text="text:N", y=alt.value(0)),
+            marked.mark_rule(color="var(--fg)", strokeDash=[4, 4], strokeWidth=1.2),
+            marked.mark_text(align="left", dx=5, dy=8, color="var(--fg)").encode(
+                text="text:N", y=alt.value(0)
+            ),
         ]
     read = tooltips(frame, series=" ", x=x_title, y=y_title)
     layers += [
@@ -90,7 +99,7 @@ def lines(
 
 
 def encodings(styles: dict[str, Style]) -> tuple[alt.Color, alt.StrokeDash, alt.Shape]:
-    """Colour, dash and symbol of the column `series`; the page has legends of its own."""
+    """Return the encodings of colour, dash and symbol by the column `series`, without legends."""
     names = list(styles)
 
     def scale(values: list[Any]) -> dict[str, Any]:
@@ -104,16 +113,22 @@ def encodings(styles: dict[str, Style]) -> tuple[alt.Color, alt.StrokeDash, alt.
 
 
 def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
-    """A tooltip a column, with these titles, and the interval where the frame has one."""
+    """Return a tooltip for each column, and for the ends of the interval if the frame has one.
+
+    Args:
+        titles: {column: title}.
+    """
     if "low" in frame:
         titles |= {"low": "95 % from", "high": "to"}
     return [alt.Tooltip(f"{c}:{'N' if c in ('series', 'name') else 'Q'}", title=t) for c, t in titles.items()]
 
 
 def intervals(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
-    """One row per name: an estimate with its interval, and the figure written beside.
+    """Chart with a row for each name: a symbol, its interval, and the figure as text.
 
-    frame: columns name, value, low, high, text, style (a Style), hollow (bool); drawn in the frame's order.
+    Args:
+        frame: columns name, value, low, high, text, style (a `Style`) and hollow (bool: the symbol is not
+            filled). Rows are drawn in their order.
     """
     frame = _rounded(
         frame.assign(token=[s.token for s in frame["style"]], shape=[s.shape for s in frame["style"]])
@@ -153,16 +168,22 @@ def points(
     scale: alt.Scale | None = None,
     names_end: float = math.inf,
 ) -> list[alt.Chart]:
-    """Labelled points as layers, which need the parameter `NARROW`; x is logarithmic unless some x is 0.
+    """Layers of labelled points, with a broken line through the points of the front.
 
-    frame: columns name, short (the label), x, y, front (bool: dark, named on narrow screens too), optionally
-    low, high.
-    A broken line joins the points of the front. `scale`: of the x axis, where other layers share it;
-    `names_end`: x right of which these have their names.
+    The chart that takes the layers needs the parameter `NARROW`. The x axis is logarithmic unless some x is
+    0.
+
+    Args:
+        frame: columns name, short (the label), x, y, front (bool: the point is dark, and named on narrow
+            screens too), and optionally low and high.
+        scale: scale of the x axis, if other layers share it.
+        names_end: largest x that a label may reach.
     """
     frame = _rounded(frame)
     log = bool((frame["x"] > 0).all())
-    frame["label_x"], frame["label_y"] = _label_places(frame, log, 400, names_end)
+    label_x, label_y = _label_places(frame, log, 400, names_end)
+    frame["label_x"] = label_x
+    frame["label_y"] = label_y
     x = alt.X(
         "x:Q",
         title=x_title,
@@ -190,7 +211,12 @@ def points(
 
 
 def cost_scale(values: np.ndarray | pd.Series, log: bool) -> alt.Scale:
-    """Scale of a cost axis around the values."""
+    """Return the scale of a cost axis that holds the values and has room for labels on the right.
+
+    Args:
+        values: costs.
+        log: True for a logarithmic scale.
+    """
     values = np.asarray(values, dtype=float)
     if not log:
         return alt.Scale(zero=True)
@@ -202,7 +228,14 @@ def cost_scale(values: np.ndarray | pd.Series, log: bool) -> alt.Scale:
 def heatmap(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, what: str, diverging: bool = False
 ) -> alt.LayerChart | alt.FacetChart:
-    """A matrix of shaded cells with the numbers in them. Values in [0, 1], or [-1, 1] with `diverging`."""
+    """Chart of a matrix as shaded cells with their numbers.
+
+    Args:
+        values: `[rows, columns]` in [0, 1], or in [-1, 1] with `diverging`.
+        rows, columns: their names.
+        what: name of a value in tooltips.
+        diverging: give negative values another colour.
+    """
     frame = pd.DataFrame(
         {
             "row": np.repeat([short(r) for r in rows], len(columns)),
@@ -249,7 +282,11 @@ def heatmap(
 
 
 def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChart:
-    """Horizontal bars, the figure at their ends. frame: name, value, text, style; optionally low and high."""
+    """Chart of horizontal bars with the figures at their ends.
+
+    Args:
+        frame: columns name, value, text and style (a `Style`), and optionally low and high for intervals.
+    """
     frame = _rounded(frame.assign(token=[s.token for s in frame["style"]])).drop(columns="style")
     frame["end"] = frame[[c for c in ("value", "high") if c in frame]].max(axis=1).clip(lower=0)
     y = alt.Y(
@@ -275,24 +312,33 @@ def bars(frame: pd.DataFrame, *, x_title: str) -> alt.LayerChart | alt.FacetChar
 
 
 def short(name: str, longest: int = 26) -> str:
-    """A name for a label: cut in the middle when it is long."""
-    return name if len(name) <= longest else f"{name[: longest - 11]}…{name[-10:]}"
+    """Return a name for a label, with its middle cut out if it is longer than `longest` characters."""
+    if len(name) <= longest:
+        return name
+    return f"{name[: longest - 11]}…{name[-10:]}"
 
 
 def _digits(value: float) -> float:
+    """Return a number rounded to five significant digits."""
     return float(f"{value:.{_DIGITS}g}")
 
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
-    """A copy with five digits a number: a page need not carry more."""
+    """Return a copy whose numbers have five significant digits, which keeps pages small. NaN becomes None."""
     frame = frame.copy()
     for column in frame.select_dtypes("floating").columns:
         frame[column] = [_digits(v) if math.isfinite(v) else None for v in frame[column]]
     return frame
 
 
-def _every(frame: pd.DataFrame, by: list[str], count: int) -> pd.Series:
-    """True at about `count` points of each line, at other places for neighbouring lines; at all for 0."""
+def _has_symbol(frame: pd.DataFrame, by: list[str], count: int) -> pd.Series:
+    """Return True for about `count` points of each line, or for all points if `count` is 0.
+
+    Neighbouring lines have their symbols at different places.
+
+    Args:
+        by: columns that tell the lines of a series apart.
+    """
     place = frame.groupby(["series", *by]).cumcount()
     size = frame.groupby(["series", *by])["x"].transform("size")
     if not count:
@@ -305,12 +351,19 @@ def _every(frame: pd.DataFrame, by: list[str], count: int) -> pd.Series:
 def end_labels(
     frame: pd.DataFrame, shown: set[str], height: int, by: Sequence[str] = (), span: float | None = None
 ) -> pd.DataFrame:
-    """Places for the names at the ends of lines, 15 pixels apart where they would cover each other.
+    """Return the places of the names at the ends of lines, at least 15 pixels apart.
 
-    Names of lines that are not shown at first take what the others leave free.
+    Names of lines that are not shown at first get places that the other names leave free.
 
-    frame: columns series, x, y, and one for each choice; a row for each of `series` and choices comes back.
-    `span`: what the height of the chart shows; default the range of the lines that are shown.
+    Args:
+        frame: columns series, x, y and the columns `by`.
+        shown: series that are drawn at first.
+        height: pixels of the chart.
+        by: columns that tell the lines of a series apart.
+        span: range of y that the height shows; default the range of the lines that are shown.
+
+    Returns:
+        frame with the columns series, x, y and `by`, a row for each line.
     """
     by = list(by)
     ends = frame.sort_values("x").groupby(["series", *by], sort=False).tail(1)
@@ -326,19 +379,29 @@ def end_labels(
         named = group[group["series"].isin(shown)].sort_values("y")
         named = named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), gap))
         later = group[~group["series"].isin(shown)].sort_values("y")
-        parts += [named, later.assign(y=_left_free(named["y"].tolist(), later["y"].tolist(), gap))]
+        parts += [named, later.assign(y=_free_places(named["y"].tolist(), later["y"].tolist(), gap))]
     return _rounded(pd.concat(parts)[["series", "x", "y", *by]])
 
 
 def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
-    """Rising values `[n]`, moved as little as possible (least squares) until neighbours are `gap` apart."""
+    """Return rising values `[n]`, moved as little as possible until neighbours are `gap` apart.
+
+    The sum of the squared moves is least (isotonic regression).
+    """
     steps = gap * np.arange(len(values))
-    return isotonic_regression(values - steps).x + steps if len(values) else steps
+    if not len(values):
+        return steps
+    moved: np.ndarray = isotonic_regression(values - steps).x + steps
+    return moved
 
 
-def _left_free(taken: list[float], values: list[float], gap: float) -> list[float]:
-    """The values, each at the nearest place that is `gap` from all those taken, and from each other."""
-    taken, places = list(taken), []
+def _free_places(taken: list[float], values: list[float], gap: float) -> list[float]:
+    """Return for each value the nearest place that is `gap` away from all places that are taken.
+
+    A place that was returned is taken for the values after it.
+    """
+    taken = list(taken)
+    places = []
     for value in values:
         near = [value, *(t + side * gap for t in taken for side in (-1, 1))]
         free = [p for p in near if all(abs(p - t) >= gap * (1 - 1e-9) for t in taken)]

@@ -1,4 +1,4 @@
-"""The figures of the profile page."""
+"""Figures of the profile page, one function each."""
 
 import altair as alt
 import numpy as np
@@ -14,16 +14,23 @@ from cabs_core.report.tables import signed_text
 
 
 def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[str]) -> Figure:
-    """Mean utility over rho; `gain`: of `profile.headroom`."""
+    """Figure of the mean utility by rho of perfect routing, of the best single model and of random play.
+
+    Args:
+        rhos: the R values of rho.
+        gain: {"oracle", "single", "random", "which": `[R]`}, see `page.headroom`.
+        arms: names of the models.
+    """
     series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
     wide = pd.DataFrame(series).assign(x=np.array(rhos, dtype=float))
     frame = wide.melt("x", var_name="series", value_name="y")
     styles = default_styles(list(series))
-    values = zip(rhos, *series.values(), gain["which"], strict=True)
-    rows = [
-        [f"{rho:g}", f"{best:.3f}", f"{single:.3f}", f"{random:.3f}", arms[which], signed_text(best - single)]
-        for rho, best, single, random, which in values
-    ]
+    rows = []
+    for r, rho in enumerate(rhos):
+        means = [values[r] for values in series.values()]
+        lead = gain["oracle"][r] - gain["single"][r]
+        best_single = arms[gain["which"][r]]
+        rows.append([f"{rho:g}", *(f"{mean:.3f}" for mean in means), best_single, signed_text(lead)])
     return Figure(
         key="headroom",
         title="Mean utility of no routing and of perfect routing",
@@ -46,8 +53,9 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
 
 
 def costs(o: Outcomes) -> Figure:
-    """Mean score against mean cost of every model."""
-    cost, score = 1000 * o.costs.mean(axis=0), o.scores.mean(axis=0)
+    """Figure of the mean score against the mean cost of every model."""
+    cost = 1000 * o.costs.mean(axis=0)
+    score = o.scores.mean(axis=0)
     ends = [
         mean_error(s, clusters=o.clusters).of_a_score(mean) for s, mean in zip(o.scores.T, score, strict=True)
     ]
@@ -79,7 +87,12 @@ def costs(o: Outcomes) -> Figure:
 
 
 def tasks(values: np.ndarray, rows: list[str], columns: list[str]) -> Figure:
-    """Mean score of each model on each task `[tasks, models]`."""
+    """Figure of the mean score of each model on each task.
+
+    Args:
+        values: `[tasks, models]` mean scores.
+        rows, columns: names of the tasks and of the models.
+    """
     best = [columns[int(j)] for j in values.argmax(axis=1)]
     return Figure(
         key="tasks",
@@ -93,7 +106,13 @@ def tasks(values: np.ndarray, rows: list[str], columns: list[str]) -> Figure:
 
 
 def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
-    """Correlation of the models' scores `[K, K]`."""
+    """Figure of the correlations between the scores of the models.
+
+    Args:
+        values: `[K, K]` correlations.
+        names: of the models.
+        note: sentence on the blocks into which the models fall.
+    """
     return Figure(
         key="correlation",
         title="Correlation of the models' scores within tasks",
@@ -105,6 +124,7 @@ def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
 
 
 def _matrix(what: str, values: np.ndarray, rows: list[str], columns: list[str]) -> FigureTable:
+    """Return a matrix as the table of a figure; `what` is the head of the column with the row names."""
     cells = [
         [name, *("–" if not np.isfinite(v) else f"{v:.2f}" for v in row)]
         for name, row in zip(rows, values, strict=True)

@@ -1,4 +1,4 @@
-"""The profile page of a pool's data: one self-contained HTML file."""
+"""The profile page of a pool: what its outcome table holds, as one self-contained HTML file."""
 
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from cabs_core.report.plots.page import render_page
 from cabs_core.report.profile import charts
 
 _TEMPLATE = Path(__file__).with_name("profile.html.j2")
+#: most tasks of the page
 _TASKS_SHOWN = 60
 
 
@@ -30,10 +31,13 @@ def write_profile(
     *,
     links: tuple[tuple[str, str], ...] = (),
 ) -> Path:
-    """Write the page atomically and return its path.
+    """Write the profile page atomically and return its path.
 
     Args:
-        splits: `[n]` 'train' | 'validation' | 'test', or None if not made yet.
+        outcomes: outcome table of the pool.
+        splits: `[n]` "train", "validation" or "test" of each query; None if there is no split yet.
+        pool: settings of the pool.
+        path: file to write.
         links: (text, address) of related pages, as seen from this one.
     """
     values = _content(outcomes, splits, pool)
@@ -42,10 +46,11 @@ def write_profile(
 
 
 def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarray]:
-    """Mean utility per rho over all queries, arrays `[R]`.
+    """Return mean utilities over all queries at each rho, as arrays `[R]`.
 
-    `random`: random play; `single`: the best single model, with index `which`; `oracle`:
-    the best model per query.
+    Returns:
+        {"random": of random play, "single": of the best single model, "which": index of this model, "oracle":
+        of the best model of every query}.
     """
     utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
     means = np.array([utility.mean(axis=0) for utility in utilities])
@@ -58,6 +63,7 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
 
 
 def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[str, Any]:
+    """Return {name: value} of everything that the template reads."""
     rhos = pool.replay.rhos
     gain = headroom(o, rhos)
     blocks = correlation_blocks(o.scores, o.tasks)
@@ -92,6 +98,7 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
 
 
 def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
+    """Return (name, figure) of the facts at the top of the page."""
     means = o.scores.mean(axis=0)
     facts = [
         ("queries", f"{len(o):,}"),
@@ -116,17 +123,26 @@ def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
 
 
 def _ratio(costs: np.ndarray) -> str:
-    return f"{costs.max() / costs.min():,.0f}×" if costs.min() > 0 else "a model is free"
+    """Return how many times as much the dearest model costs as the cheapest one."""
+    if costs.min() <= 0:
+        return "a model is free"
+    return f"{costs.max() / costs.min():,.0f}×"
 
 
 def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the texts of the table of models, the model with the highest mean score first.
+
+    Args:
+        published: {model: published mean score and cost}; empty if the pool is no benchmark of the paper.
+    """
     best = o.scores == o.scores.max(axis=1, keepdims=True)
     alone = (best & (best.sum(axis=1, keepdims=True) == 1)).mean(axis=0)
     error = [mean_error(scores, clusters=o.clusters).se for scores in o.scores.T]
     low, high = np.quantile(o.costs, [0.05, 0.95], axis=0)
     rows = []
     for j in np.argsort(-o.scores.mean(axis=0), kind="stable"):
-        score, arm = float(o.scores[:, j].mean()), o.arms[j]
+        arm = o.arms[j]
+        score = float(o.scores[:, j].mean())
         rows.append(
             {
                 "name": arm,
@@ -144,35 +160,44 @@ def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]], int]:
+    """Return the texts of the table of the most frequent tasks, and the number of the other tasks."""
     names, counts = np.unique(o.tasks, return_counts=True)
     rows = []
     for name in names[np.argsort(-counts, kind="stable")][:_TASKS_SHOWN]:
-        here = o.tasks == name
-        means = o.scores[here].mean(axis=0)
+        is_task = o.tasks == name
+        means = o.scores[is_task].mean(axis=0)
         mix = []
         if splits is not None:
             for split in ("train", "validation", "test"):
-                queries = int((splits[here] == split).sum())
+                queries = int((splits[is_task] == split).sum())
                 mix.append(
-                    {"split": split, "queries": f"{queries:,}", "share": f"{100 * queries / here.sum():.2f}"}
+                    {
+                        "split": split,
+                        "queries": f"{queries:,}",
+                        "share": f"{100 * queries / is_task.sum():.2f}",
+                    }
                 )
         rows.append(
             {
                 "key": str(name),
                 "name": str(name),
-                "queries": f"{int(here.sum()):,}",
+                "queries": f"{int(is_task.sum()):,}",
                 "mix": mix,
                 "score": f"{means.mean():.3f}",
                 "best": o.arms[int(means.argmax())],
                 "best_score": f"{means.max():.3f}",
-                "any": f"{o.scores[here].max(axis=1).mean():.3f}",
+                "any": f"{o.scores[is_task].max(axis=1).mean():.3f}",
             }
         )
     return rows, max(0, len(names) - _TASKS_SHOWN)
 
 
 def _similar_order(correlations: np.ndarray) -> np.ndarray:
-    """Leaf order of average-linkage clustering on 1 - correlation; constant models last."""
+    """Return an order `[K]` of the models in which models with correlated scores stand together.
+
+    It is the leaf order of average-linkage clustering on 1 - correlation. Models whose scores are constant,
+    and so have no correlation, come last.
+    """
     known = np.flatnonzero(np.isfinite(np.diag(correlations)))
     rest = np.setdiff1d(np.arange(len(correlations)), known)
     if len(known) < 3:
@@ -184,6 +209,7 @@ def _similar_order(correlations: np.ndarray) -> np.ndarray:
 
 
 def _block_note(blocks: Blocks, arms: list[str]) -> str:
+    """Return a sentence that says if the scores of all models are about the same queries."""
     if not blocks.conclusive:
         return "There are too few queries to tell whether the models fall into unrelated blocks."
     if len(blocks.blocks) < 2:
@@ -196,9 +222,11 @@ def _block_note(blocks: Blocks, arms: list[str]) -> str:
 
 
 def _loading_note(o: Outcomes) -> str:
+    """Return sentences on queries that were dropped, or on gaps that were kept."""
     dropped = int(o.report.get("queries_dropped", 0))
     read = int(o.report.get("queries_read", len(o)))
-    if gaps := gaps_text(o.report.get("gaps", {})):
+    gaps = gaps_text(o.report.get("gaps", {}))
+    if gaps:
         return " ".join(gaps)
     if not dropped:
         return "No query was dropped."
@@ -206,4 +234,6 @@ def _loading_note(o: Outcomes) -> str:
     most = sorted(lost, key=lambda t: -lost[t]["dropped"] / lost[t]["read"])[:3]
     where = ", ".join(f"{t} ({lost[t]['dropped']:,} of {lost[t]['read']:,})" for t in most)
     note = f"{dropped:,} of {read:,} queries were dropped because a model did not answer them"
-    return f"{note}; hardest hit: {where}." if where else f"{note}."
+    if not where:
+        return f"{note}."
+    return f"{note}; hardest hit: {where}."
