@@ -1,6 +1,6 @@
 """Assets `pool_file` (observed) to `prompt_embeddings`: from a pool file to vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,10 +12,11 @@ from cabs_core.pipeline.artifacts import Made
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import checked, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
+from cabs_dagster.job_names import COLLECT
 from cabs_dagster.metadata import guarded, left_out, of_job, pool_of, stage_result
 from cabs_dagster.names import Declared, declare, named
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
-from cabs_dagster.specs import COLLECT, PAYS, StageConfig
+from cabs_dagster.specs import PAYS, StageConfig
 
 #: columns that every table has; a materialization shows those that were written
 OUTCOMES = dict.fromkeys(("query_id", "prompt", "task", "model"), "string") | {
@@ -83,7 +84,7 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
     )
 )
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
-    """One step for the asset and its check; the check can also run alone, on the record."""
+    """Make the scores and evaluate their check. The check can also run alone, on the record."""
     with guarded():
         from cabs_core.pipeline.stages.scores import ScoresSummary  # here: loading stays quick
 
@@ -94,18 +95,23 @@ def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[
             target = chain.stage("scores")
             chain.verified(target)
             yield instrument_result(ScoresSummary.of(chain.made(target)).limits)
-        elif nothing := left_out(context, cabs, "scores"):
-            yield nothing._replace(check_results=[instrument_result([])] if names else [])
-        else:
+            return
+        limits: Sequence[str] = ()
+        result = left_out(context, cabs, "scores")
+        if result is None:
             made, result = _paid(context, config, cabs, "scores")
             limits = ScoresSummary.of(made.record).limits
-            yield result._replace(check_results=[instrument_result(limits)] if names else [])
+        yield result._replace(check_results=[instrument_result(limits)] if names else [])
 
 
 def _paid(
     context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource, name: str
 ) -> tuple[Made, dg.MaterializeResult[Any]]:
-    """Make a stage that may pay for calls, where the run is to pay or nothing is missing."""
+    """Make a stage that may pay for calls.
+
+    Raises:
+        dg.Failure: calls are missing, and neither the job nor the run's config pays for them.
+    """
     if not config.pay and not of_job(context, PAYS):
         chain = cabs.chain(pool_of(context))
         status = chain.status(chain.stage(name))
@@ -132,7 +138,7 @@ def _paid(
     )
 )
 def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    """Make the asset and evaluate its checks. The checks can also run alone, on the files."""
     with guarded():
         cabs = cabs_of(context)
         yield from _checked_stage(context, config, cabs, "outcomes")
@@ -148,7 +154,7 @@ def outcomes(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator
     )
 )
 def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    """Make the asset and evaluate its checks. The checks can also run alone, on the files."""
     with guarded():
         cabs = cabs_of(context)
         yield from _checked_stage(context, config, cabs, "splits")
@@ -157,6 +163,7 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 def _checked_stage(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name: Stage
 ) -> Iterator[Any]:
+    """Make a stage with checks of its data, or evaluate the checks of the stage that is there."""
     from cabs_core.data.inputs import outcomes_of, split_of  # here: loading the code location stays quick
     from cabs_core.pipeline.stages.outcomes import checked
 

@@ -66,7 +66,7 @@ def _declared(columns: Iterable[Column]) -> dict[str, Any]:
 
 
 def _linked(model: SqlModel) -> dict[str, Any]:
-    """A link to the model's own file of SQL."""
+    """Return metadata with a link to the SQL file of a model."""
     with specs.preview("code references"):
         reference = dg.LocalFileCodeReference(file_path=str(model.path), line_number=1, label=model.path.name)
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
@@ -92,6 +92,7 @@ def _version_spec(
 
 
 def _marts() -> list[dg.AssetKey]:
+    """Return the asset keys of the marts."""
     return [key for key, model in models().items() if model.layer == "marts"]
 
 
@@ -106,6 +107,7 @@ shown_by_reports = Declared(
 
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
+    """Yield an observation of each selected node that only carries a data version."""
     versions = partitions.planner_in(context.instance, cabs.store()).versions()
     for (path, partition), version in versions.items():
         asset = key_of(path)
@@ -131,6 +133,7 @@ def _verdicts() -> Callable[..., Any]:
 
 
 def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
+    """Return Dagster's decorator of a step that observes nodes which only carry a data version."""
     with specs.preview("observable sources"):
         decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)}, name=step(name), specs=nodes, can_subset=True
@@ -190,6 +193,7 @@ def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
 
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
+    """Return the asset spec of an SQL model."""
     kind = "view" if model.materialized == "view" else "parquet"
     spec = dg.AssetSpec(
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
@@ -231,7 +235,7 @@ def _sql_models() -> Callable[..., Any]:
 
 @declare(_sql_models)
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """Run the selected models in order; one whose tests fail stops those that read it."""
+    """Run the selected models in order. A model whose tests fail stops the models that read it."""
     with guarded():
         cabs = cabs_of(context)
         sql = Marts(cabs.store())
@@ -256,7 +260,8 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
                 metadata=_metadata(cabs, model, made),
                 check_results=results,
             )
-            if failed := failed_tests(made.record):
+            failed = failed_tests(made.record)
+            if failed:
                 stopped[model.name] = f"failed {', '.join(failed)}"
         if stopped:
             text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
@@ -283,7 +288,7 @@ def origins_of(table_name: str, column: str) -> list[tuple[dg.AssetKey, str]]:
 
 
 def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]:
-    """Row count, the schema that DuckDB reports, column lineage, table and SQL file of one run of a model."""
+    """Return the metadata of a model that was run: rows, columns, column lineage, places of table and SQL."""
     summary = made.record.summary
     places = {"SQL file": dg.MetadataValue.path(str(model.path))}
     for name in made.record.files:

@@ -76,7 +76,7 @@ class ReplayConfig(PoliciesConfig):
     )
 )
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:
-    """One step for all policies and both checks; the checks can also run alone, on the files."""
+    """Replay the policies of a cell and evaluate both checks. The checks can also run alone, on the files."""
 
     with guarded():
         cabs = cabs_of(context)
@@ -137,7 +137,11 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
 
 
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
-    """Cells of logs, and of a pool at another's rhos, are finished with no rows: a backfill ends well."""
+    """Yield a materialization of nothing, or passed checks, for a cell that is not played.
+
+    Cells of logs, and of a pool at a rho of another pool, are finished with no rows, so that a backfill
+    ends well.
+    """
     results = [
         dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)
         for n in checks
@@ -155,6 +159,7 @@ def _results(
     cells: "Mapping[str, ReplaySummary]",
     missing: Sequence[str] = (),
 ) -> Iterator[dg.AssetCheckResult]:
+    """Yield the results of the selected checks."""
     if TRACE in checks:
         yield trace_result(findings, failed, missing)
     if PLAUSIBLE in checks:

@@ -68,7 +68,7 @@ def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Ma
 
 
 def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:
-    """Metadata of a page: where it is, what it says, its plots."""
+    """Return the metadata of a page: its address, its text and its plots."""
     summary = made.record.summary
     values: dict[str, Any] = {"link": _link(made, parts)}
     if summary.get("_markdown"):
@@ -77,6 +77,9 @@ def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> d
 
 
 def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:
-    """A page's address where reports are served, else its path: a http page links to no file."""
+    """Return the address of a page as metadata, or its path if reports are not served.
+
+    A page that is served over HTTP cannot link to a file.
+    """
     url = page_url(parts, name)
     return dg.MetadataValue.url(url) if url else dg.MetadataValue.path(made.folder / (name or "index.html"))

@@ -1,5 +1,7 @@
-"""Assets `router`, the bundle that a pool would deploy, `deployed_router`, replaced when that one is not
-worse, and `off_policy`, what the pool's policies would have earned on the traffic that was logged.
+"""Assets `router`, `deployed_router` and `off_policy`.
+
+`router` is the bundle that a pool would deploy. `deployed_router` is replaced if the new one is not worse.
+`off_policy` says what the pool's policies would have earned on the traffic that was logged.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,7 +15,7 @@ from cabs_core.pipeline.artifacts.stages import JOINED_BY, stage_code_version
 from cabs_core.pipeline.chain_order import DEPLOYED, ESTIMATES
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, checked, deployment_results, router_results
-from cabs_dagster.jobs import DEPLOY, JOIN
+from cabs_dagster.job_names import DEPLOY, JOIN
 from cabs_dagster.metadata import FOUND, figures, guarded, observe_nothing, of_job, pool_of, stage_result
 from cabs_dagster.names import declare, key, named, step
 from cabs_dagster.resources import CABS, cabs_of
@@ -30,7 +32,7 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
     )
 )
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """One step for the asset and its checks; the checks can also run alone, on the files."""
+    """Make the asset and evaluate its checks. The checks can also run alone, on the files."""
     with guarded():
         from cabs_core.pipeline.stages.router import RouterSummary, examine_again  # here: loading stays quick
 
@@ -82,7 +84,7 @@ def _observed_asset() -> Callable[..., Any]:
 
 @declare(_observed_asset)
 def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
-    """One step for the asset and its checks; the checks alone compare and promote nothing."""
+    """Compare, promote or join, as the job says. The checks alone compare and promote nothing."""
     with guarded():
         if of_job(context, JOINS):
             yield _joined(context)
@@ -91,7 +93,7 @@ def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
 
 
 def _joined(context: dg.AssetExecutionContext) -> dg.ObserveResult:
-    """Let the models that the pool gained join its deployed router, and return which joined."""
+    """Let the models that the pool gained join its deployed router, and return an observation of it."""
     from cabs_core.pipeline.stages.deployment import take_in  # here: loading stays quick
 
     chain = cabs_of(context).chain(pool_of(context))

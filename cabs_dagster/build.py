@@ -12,8 +12,9 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 from cabs_dagster.executors import executor
-from cabs_dagster.jobs import jobs, progress_logger
+from cabs_dagster.jobs import jobs
 from cabs_dagster.names import Declared, current, named
+from cabs_dagster.progress import progress_logger
 from cabs_dagster.resources import ALERTS, CABS, TABLES, AlertResource, CabsResource
 from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import sensors
@@ -105,7 +106,7 @@ def source_host(url: str, branch: str = "", platform: str = "") -> SourceHost | 
 
 
 class _InRepository(dg.FilePathMapping):
-    """Where an asset's file lies in the repository, wherever the folder is installed."""
+    """Mapping from a local file to its path in the repository, wherever the package is installed."""
 
     def convert_to_source_control_path(self, local_path: Path) -> str:
         return "/".join(

@@ -1,7 +1,6 @@
-"""Asset checks: at most three per asset, each with a table of what it looked at in its metadata.
+"""Asset checks: at most three for an asset, each with a table of what was examined in its metadata.
 
-A check can be evaluated together with its asset, from what was just made, or later on its own, from the
-files.
+A check is evaluated together with its asset, from what was just made, or later alone, from the files.
 """
 
 from __future__ import annotations
@@ -26,14 +25,21 @@ if TYPE_CHECKING:
     from cabs_core.pipeline.stages.replay import ReplaySummary
     from cabs_core.pipeline.stages.router import RouterSummary
 
-VALID, PLAUSIBLE, TRACE, REPRODUCIBLE = "valid", "plausible", "trace", "reproducible"
-NOT_WORSE, COMPARABLE, INSTRUMENT = "not_worse", "comparable", "instrument"
-SQL_TESTS, SQL_WARNINGS = "sql_tests", "sql_tests_warn"
+VALID = "valid"
+PLAUSIBLE = "plausible"
+TRACE = "trace"
+REPRODUCIBLE = "reproducible"
+NOT_WORSE = "not_worse"
+COMPARABLE = "comparable"
+INSTRUMENT = "instrument"
+SQL_TESTS = "sql_tests"
+SQL_WARNINGS = "sql_tests_warn"
 _SEVERITY = {VALID: "ERROR", PLAUSIBLE: "WARN"}
 _BLOCKING = (VALID, TRACE)
 
 
 def _of_data(stage: Stage) -> dict[str, str]:
+    """Return {check: its description} of the checks of a table of data, with the expectations of each."""
     texts = {
         VALID: "What everything downstream relies on; a failure stops the chain, in later runs too",
         PLAUSIBLE: "What is usually a mistake, and sometimes not",
@@ -74,7 +80,11 @@ _TEXTS = {
 
 
 def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
-    """The checks of an asset that is made pool by pool, on the asset's partitions."""
+    """Return the specs of the checks of an asset that is made pool by pool.
+
+    Args:
+        asset: a key of `_TEXTS`. The checks have the partitions of the asset.
+    """
     where = partitions.pool_by_rho() if asset == "replay" else partitions.pools()
     with preview("partitioned asset checks"):
         return [
@@ -88,10 +98,11 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
 def checked(
     asset: str, *, is_table: bool = False, **spec: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
-    """Decorator of the step that makes one asset of this `AssetSpec`; its checks can also run alone.
+    """Return a decorator of the step that makes one asset. The checks of the asset can also run alone.
 
     Args:
-        is_table: whether assets of a team can read it as a DataFrame, see `CabsTables`.
+        is_table: assets of a team can read the asset as a DataFrame, see `CabsTables`.
+        spec: keyword arguments of the asset's `AssetSpec`.
     """
     asset_spec = dg.AssetSpec(**spec)
     if is_table:
@@ -112,7 +123,12 @@ OF_POOLS = tuple(asset for asset in _TEXTS if asset != "replay")
 def data_results(
     stage: Stage, checks: Sequence[Mapping[str, Any]], names: set[str]
 ) -> Iterator[dg.AssetCheckResult]:
-    """Results of the named checks from the `checks` of a stage's summary."""
+    """Yield the results of some checks of outcomes or splits.
+
+    Args:
+        checks: the results of the expectations, as the summary of the stage holds them under `checks`.
+        names: the checks to evaluate, `valid` and `plausible`.
+    """
     for name in sorted(names):
         of_severity = [c for c in checks if c["severity"] == _SEVERITY[name]]
         failed = [c for c in of_severity if not c["passed"]]
@@ -137,8 +153,9 @@ def data_results(
 def trace_result(
     findings: Mapping[str, Mapping[str, Any]], failed: Mapping[str, str], missing: Sequence[str] = ()
 ) -> dg.AssetCheckResult:
-    """Result of `trace`: an error where a trace is not sound, a warning where policies of the pool were not
-    played yet.
+    """Return the result of the check `trace` of a replay.
+
+    The result is an error if a trace is not sound, and a warning if policies of the pool were not played yet.
 
     Args:
         findings: {policy: what `examine` found}; failed: {policy: why it could not be replayed}.
@@ -163,7 +180,11 @@ def trace_result(
 
 
 def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
-    """Result of `plausible` from {policy: summary of its replay}."""
+    """Return the result of the check `plausible` of a replay: a warning for each policy with an odd result.
+
+    Args:
+        cells: {policy: summary of its replay} at one rho.
+    """
     odd = {policy: "; ".join(oddities(policy, cells)) for policy in cells}
     warned = {policy: text for policy, text in odd.items() if text}
     rows = [
@@ -176,9 +197,12 @@ def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
 
 
 def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
-    """Results of `not_worse` and `comparable` from what `cabs_core.pipeline.stages.deployment.deploy` found.
+    """Return the results of the checks `not_worse` and `comparable` of a deployed router.
 
-    The second is an ERROR: night after night nothing would be deployed.
+    `comparable` is an ERROR, because nothing would be deployed in any later night either.
+
+    Args:
+        deployment: what `cabs_core.pipeline.stages.deployment.deploy` found.
     """
     comparable = bool(deployment.get("comparable", True))
     why = "they can be compared" if comparable else deployment["reason"]
@@ -189,7 +213,7 @@ def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResul
 
 
 def router_results(summary: RouterSummary, names: set[str]) -> Iterator[dg.AssetCheckResult]:
-    """Results of the named checks from a summary of the stage `router`; no router at all is a warning."""
+    """Yield the results of the named checks of a pool's router. A pool without a router gives warnings."""
     for name, (passed, text) in verdicts(summary).items():
         if name in names:
             severity = "ERROR" if name == "same_decisions" and summary.same else "WARN"
@@ -197,13 +221,20 @@ def router_results(summary: RouterSummary, names: set[str]) -> Iterator[dg.Asset
 
 
 def instrument_result(limits: Sequence[str]) -> dg.AssetCheckResult:
-    """Result of `instrument` from the `limits` of the summary of stage `scores`."""
+    """Return the result of the check `instrument` of collected scores, a warning if anything limits them.
+
+    Args:
+        limits: sentences, as `ScoresSummary.limits` holds them.
+    """
     text = "; ".join(limits) or "nothing that is known limits the scores"
     return _result("scores", INSTRUMENT, "WARN", text, not limits, {})
 
 
 def sql_check_specs(asset: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSpec]:
-    """One check for a model's SQL tests of each severity; failed errors stop what depends on the model."""
+    """Return the specs of the checks of an SQL model: one for its tests of each severity.
+
+    Failed tests of severity error stop the models that depend on this one.
+    """
     specs = []
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
         tests = [test.name for test in model.tests if test.severity == severity]
@@ -216,7 +247,11 @@ def sql_check_specs(asset: dg.AssetKey, model: SqlModel) -> list[dg.AssetCheckSp
 def sql_results(
     asset: dg.AssetKey, results: list[dict[str, Any]], names: set[str]
 ) -> Iterator[dg.AssetCheckResult]:
-    """Results of the named checks of a model, from what `Marts.tests` gave."""
+    """Yield the results of the named checks of an SQL model.
+
+    Args:
+        tests: results of the tests, as `Marts.tests` returns them.
+    """
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
         if name not in names:
             continue
@@ -239,6 +274,12 @@ def sql_results(
 def _result(
     asset: dg.AssetKey | str, name: str, severity: str, text: str, passed: bool, metadata: dict[str, Any]
 ) -> dg.AssetCheckResult:
+    """Return the result of a check.
+
+    Args:
+        asset: the asset's key, or the path from which `names.key` makes the key.
+        severity: ERROR or WARN.
+    """
     return dg.AssetCheckResult(
         asset_key=key(asset) if isinstance(asset, str) else asset,
         check_name=name,

@@ -60,13 +60,13 @@ _TEXTS = {
 
 
 def schema(columns: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
-    """`dagster/column_schema` from {column: (type, description)}."""
+    """Return the metadata `dagster/column_schema` from {column: (type, description)}."""
     listed = [dg.TableColumn(name, kind, description=text or None) for name, (kind, text) in columns.items()]
     return {"dagster/column_schema": dg.TableSchema(listed)}
 
 
 def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> dict[str, Any]:
-    """`dagster/column_lineage` from {column: [(asset, column of that asset), ...]}."""
+    """Return the metadata `dagster/column_lineage` from {column: [(asset, column of that asset), ...]}."""
     deps = {
         name: [
             dg.TableColumnDep(asset_key=key(up) if isinstance(up, str) else up, column_name=c)
@@ -78,13 +78,21 @@ def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> d
 
 
 def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    """The schema of a table before anything is written: {column: type} of those that it always has."""
+    """Return the schema of a stage's table as metadata of the asset, before anything is written.
+
+    Args:
+        columns: {column: type} of the columns that every such table has.
+    """
     texts = _texts(stage)
     return schema({name: (kind, texts.get(name, "")) for name, kind in columns.items()})
 
 
 def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
-    """The schema of the tables among the files that a stage wrote into a folder, if there are any."""
+    """Return the schema of the tables that a stage wrote into a folder, as metadata; empty without a table.
+
+    Args:
+        files: names of the files in the folder.
+    """
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     kinds: dict[str, str] = {}
@@ -96,5 +104,6 @@ def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
 
 
 def _texts(stage: str) -> Mapping[str, str]:
+    """Return {column: description} of the tables of a stage."""
     tables = [source for source in used_sources() if source.path.split("/")[0] == stage]
     return {c.name: c.description for source in tables for c in source.columns} | _TEXTS.get(stage, {})

@@ -22,7 +22,10 @@ from cabs_core.base.paths import Places, is_remote
 
 
 class CabsPools(dg.Component, dg.Model, dg.Resolvable):
-    """All from a folder of pool files to routers and reports. Several in a location need a name each."""
+    """Component with the chain of every pool in a folder, from the pool files to routers and reports.
+
+    Several components in one code location need a name each.
+    """
 
     pools: str = Field(description="Folder of the pool files; beside the YAML file unless it is absolute.")
     home: str | None = Field(

@@ -10,15 +10,19 @@ from cabs_dagster.partitions import register_while_loading
 
 
 def _scaffolded() -> dg.Definitions:
-    """The folder `defs/` of a checkout; an installed wheel is no `dg` project, and has nothing there."""
+    """Return the definitions in the folder `defs/` of a checkout.
+
+    An installed wheel is no `dg` project, so there the definitions are empty.
+    """
     if not (Path(__file__).resolve().parents[1] / "pyproject.toml").is_file():
         return dg.Definitions()
     return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
 
 
 def _built() -> dg.Definitions:
-    """The chain as the environment configures it: `CABS_WEBHOOK_URL`, and `CABS_SOURCE_URL` with its branch
-    and platform.
+    """Return the definitions of the chain as the environment configures them.
+
+    The variables are CABS_WEBHOOK_URL, CABS_SOURCE_URL, CABS_SOURCE_BRANCH and CABS_SOURCE_PLATFORM.
     """
     source = source_host(
         *(os.environ.get(f"CABS_SOURCE_{word}", "") for word in ("URL", "BRANCH", "PLATFORM"))

@@ -9,8 +9,8 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 
-#: Begin the names of settings that a step on another node gets. Credentials are the nodes' own: Ray shows
-#: what it is given.
+#: how the names of settings begin that a step on another node gets. Credentials are left out, because Ray
+#: shows the values that it is given: nodes have their own
 _PASSED = (
     "CABS_",
     "DAGSTER_HOME",
@@ -25,15 +25,15 @@ EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
 def passed() -> list[str]:
-    """NAME=value of this process's places and settings, which steps on a cluster's nodes need."""
+    """Return NAME=value of this process's places and settings, which steps on a cluster's nodes need."""
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 
 def executor() -> dg.ExecutorDefinition:
-    """The executor of all jobs. Ray is imported only when it is chosen.
+    """Return the executor of all jobs. Ray is imported only if it is chosen.
 
     Raises:
-        CabsError: CABS_EXECUTOR names none of them, or one that is not installed.
+        CabsError: CABS_EXECUTOR names no known executor, or one that is not installed.
     """
     name = os.environ.get("CABS_EXECUTOR") or "in_process"
     if name not in EXECUTORS:

@@ -6,7 +6,7 @@ import dagster as dg
 
 
 def step_text(event: dg.DagsterEvent) -> str:
-    """What a failing step said."""
+    """Return the step's name and the message of its error."""
     data = event.step_failure_data
     description = getattr(data.user_failure_data, "description", None)
     if not description and data.error is not None:
@@ -18,18 +18,22 @@ def step_text(event: dg.DagsterEvent) -> str:
 
 
 def check_place(check: dg.AssetCheckEvaluation) -> str:
-    """Asset and partition of a check's result."""
+    """Return the asset of a check's result, with the partition if there is one."""
     return check.asset_key.to_user_string() + (f" [{check.partition}]" if check.partition else "")
 
 
 def check_text(check: dg.AssetCheckEvaluation) -> str:
-    """What a check found."""
+    """Return the check, its place and what it found, as one line."""
     return f"check {check.check_name} of {check_place(check)}: {check.description or ''}"
 
 
 def run_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
-    """What the failing steps and blocking checks of a run said; what the run itself said where none did."""
-    texts, of_run = [], []
+    """Return what the failing steps and the failing checks of severity ERROR of a run said.
+
+    If none of them said anything, return the error of the run itself.
+    """
+    texts: list[str] = []
+    of_run: list[str] = []
     for event in events:
         if event.event_type == dg.DagsterEventType.ASSET_CHECK_EVALUATION:
             check = event.asset_check_evaluation_data

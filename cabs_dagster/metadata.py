@@ -17,11 +17,15 @@ from cabs_dagster.resources import CabsResource
 from cabs_dagster.specs import STAGE_TAG
 
 #: how often a step is tried again after a transient error, and the seconds before the first time
-RETRIES, RETRY_SECONDS = 2, 5
-#: metadata of an observation: why a step made nothing; what a step found about a deployed router
+RETRIES = 2
+RETRY_SECONDS = 5
+#: name of the metadata of an observation that says why a step made nothing
 NOTHING_MADE = "nothing was made"
+#: name of the metadata of an observation that says what was found about a deployed router
 FOUND = "found"
-_LARGEST_TEXT, _LARGEST_JSON = 4_000, 20_000
+#: characters
+_LARGEST_TEXT = 4_000
+_LARGEST_JSON = 20_000
 _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 
 
@@ -49,7 +53,7 @@ def guarded() -> Iterator[None]:
 
 
 def pool_of(context: dg.AssetExecutionContext) -> str:
-    """The pool of a run.
+    """Return the partition key of a run: the pool, or `pool|rho` of a replay.
 
     Raises:
         dg.Failure: the run has no partition, as after "Execute all" of the checks of an asset.
@@ -67,7 +71,10 @@ def pool_of(context: dg.AssetExecutionContext) -> str:
 def table(
     rows: Sequence[Mapping[str, Any]], descriptions: Mapping[str, str] | None = None
 ) -> dg.TableMetadataValue:
-    """Rows with equal keys as a table: types from the values, floats rounded to five significant digits."""
+    """Return rows with equal keys as a table of Dagster's metadata.
+
+    Types are those of the values, and floats are rounded to five significant digits.
+    """
     names = list(rows[0]) if rows else ["empty"]
     kinds = {
         name: next((_TYPES.get(type(row[name]), "string") for row in rows if row[name] is not None), "string")
@@ -81,13 +88,22 @@ def table(
 
 
 def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
-    """An image as Markdown metadata. data: bytes, or base64 text. kind: `png` or `svg+xml`."""
+    """Return {name: an image as Markdown metadata}.
+
+    Args:
+        data: bytes, or base64 text.
+        kind: `png` or `svg+xml`.
+    """
     text = data if isinstance(data, str) else base64.b64encode(data).decode()
     return {name: dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")}
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """{words: figure} as metadata values; names with a leading underscore are internal."""
+    """Return the values of a stage's summary as metadata: figures as they are, mappings and rows as tables.
+
+    Args:
+        summary: {words: value}. Names with a leading underscore are internal and left out.
+    """
     values: dict[str, Any] = {}
     for name, value in summary.items():
         if name.startswith("_") or name == "rows":
@@ -114,7 +130,7 @@ def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def provenance(made: Made, location: str) -> dict[str, Any]:
-    """Metadata that every artifact has: where it lies, when and from what it was made."""
+    """Return the metadata that every artifact has: its location, when it was made, and from what."""
     record = made.record
     return {
         "location": dg.MetadataValue.path(location),
@@ -136,16 +152,20 @@ def stage_result(
     *,
     policies: Sequence[str] = (),
 ) -> tuple[Chain, Made, dg.MaterializeResult[Any]]:
-    """Make a stage of the run's pool. Returns its chain, what was made, and the materialization.
+    """Make a stage of the run's pool unless it is up to date.
 
     Args:
-        policies: of a stage that is made policy by policy: which ones; empty: all.
+        policies: of a stage that is made policy by policy: the policies to make. Empty: all.
+
+    Returns:
+        The chain of the pool, the artifact, and the materialization to yield.
     """
     with guarded():
         chain = cabs.chain(pool_of(context), policies)
         target = chain.stage(name)
         made = make_artifact(chain, target, cabs.options(context, force, device))
-    record, why = made.record, "; ".join(made.reasons[:3]) or "not made yet"
+    record = made.record
+    why = "; ".join(made.reasons[:3]) or "not made yet"
     context.log.info(
         f"{record.described}: nothing changed, the artifact of {record.created} is used again"
         if made.reused
@@ -177,7 +197,7 @@ def left_out(
 
 
 def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
-    """Whether a run is of the job whose runs have this stage in their tag."""
+    """Return whether a run is of the job whose runs have this stage in their tag."""
     return context.run.tags.get(STAGE_TAG) == stage
 
 

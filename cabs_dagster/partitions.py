@@ -1,10 +1,10 @@
-"""Partitions: pools, pools with a log, rhos, all dynamic, and the product of pools and rhos; and what Dagster
-knows of a pool's file.
+"""Partitions of the chain, and what Dagster is told of a pool's file.
 
-Registering a pool also registers its rhos, and its log if it has one. Dagster's product has cells of a pool
-at a rho of another pool, too: they are finished with nothing to do. Pools with a log have a set of their own
-because a backfill counts a partition without a materialization as failed: "Materialize all" of a pool without
-a log is not to ask for estimates.
+There are three dynamic sets: pools, pools with a log, and rhos. Replays have the product of pools and rhos.
+Registering a pool also registers its rhos, and the pool's log if it has one. The product also has cells of a
+pool at a rho of another pool; such a cell is finished with nothing to do. Pools with a log have a set of
+their own because a backfill counts a partition without a materialization as failed: "Materialize all" of a
+pool without a log is not to request estimates.
 """
 
 import glob
@@ -46,22 +46,24 @@ def pool_by_rho() -> dg.MultiPartitionsDefinition:
 
 
 def grid_key(pool: str, rho: float) -> dg.MultiPartitionKey:
-    """Partition key of one pool at one rho."""
+    """Return the partition key of one pool at one rho."""
     return dg.MultiPartitionKey({"pool": pool, "rho": rho_key(rho)})
 
 
 def split_key(partition: str | dg.MultiPartitionKey) -> tuple[str, float]:
-    """(pool, rho) of a partition key of the grid."""
+    """Return (pool, rho) of a partition key of the replays."""
     pool, _, rho = str(partition).partition("|")
     return pool, parse_rho_key(rho)
 
 
 def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that are partitions: your own, and shipped ones that were run or are partitions
-    already.
+    """Return the pools that are partitions: your own, and shipped ones that were run or are partitions.
 
-    Nobody asked for the downloads of the other shipped ones. `cabs run`, the job pool_chain, or their name as
-    a new partition in the UI chooses one.
+    Nobody asked for the downloads of the other shipped pools. `cabs run`, the job `pool_chain`, or the pool's
+    name as a new partition in the UI chooses one.
+
+    Args:
+        members: the active pools.
     """
     names = {*instance.get_dynamic_partitions(named(POOLS)), *store.children(("outcomes",))}
     return [member for member in members if not member.shipped or member.pool.name in names]
@@ -73,7 +75,7 @@ def planner_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Planner:
 
 
 def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Those of the pools that have been run in this instance."""
+    """Return the pools of the given ones that have been run in this instance."""
     run = instance.get_materialized_partitions(key("outcomes"))
     return [member for member in members if member.pool.name in run]
 
@@ -107,13 +109,16 @@ def has_log(pool_file: PoolFile) -> bool:
 def follow(
     instance: dg.DagsterInstance, members: Iterable[PoolFile], errors: Iterable[PoolError] = ()
 ) -> bool:
-    """Make the partitions those of these pools, the rhos in numeric order; whether anything changed.
+    """Make the partitions of an instance those of the given pools, the rhos in numeric order.
 
-    The instance is told itself: of a sensor's requests, Dagster refuses those that take a key out to put it
-    elsewhere.
+    The instance is changed directly, and not by the requests of a sensor: Dagster refuses requests that
+    delete a key and add it again elsewhere.
 
     Args:
-        errors: of pool files that cannot be read just now: what may be theirs stays.
+        errors: of pool files that cannot be read just now. Partitions that may be theirs stay.
+
+    Returns:
+        True if a partition was added or deleted.
     """
     broken = {error.path.stem for error in errors if error.path is not None}
     members = list(members)
@@ -143,7 +148,7 @@ def _rho_keys(members: Iterable[PoolFile]) -> set[str]:
 def _follow(
     instance: dg.DagsterInstance, name: str, known: Sequence[str], kept: Sequence[str], keys: Sequence[str]
 ) -> bool:
-    """Delete what is not kept, and then add what is wanted: Dagster shows keys as they were added."""
+    """Delete the keys that are not kept, then add the missing ones: Dagster shows keys as they were added."""
     gone = [k for k in known if k not in kept]
     new = [k for k in keys if k not in kept]
     for partition in gone:
@@ -154,7 +159,11 @@ def _follow(
 
 
 def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "") -> None:
-    """Make the partitions of an instance those of the active pools; `name`: a pool that is chosen by this."""
+    """Make the partitions of an instance those of the active pools.
+
+    Args:
+        name: a pool that becomes a partition although it is a shipped one that was never run. Empty: none.
+    """
     members, errors = active_pools()
     if name and not instance.has_dynamic_partition(named(POOLS), name):
         instance.add_dynamic_partitions(named(POOLS), [name])
@@ -182,6 +191,7 @@ def register_while_loading() -> None:
 
 
 def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -> None:
+    """Add the keys that a set of partitions does not have yet."""
     known = {*instance.get_dynamic_partitions(name)}
     missing = [key for key in keys if key not in known]
     if missing:
@@ -189,7 +199,7 @@ def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
-    """What the stages of a pool read: its settings, and hashes of the files that it names.
+    """Return the settings that the stages of a pool read, and hashes of the files that the pool file names.
 
     Raises:
         PoolError: a file that it names is not there.
@@ -203,14 +213,14 @@ def settings_of(pool_file: PoolFile) -> dict[str, Any]:
 def observe(
     instance: dg.DagsterInstance, planner: Planner, *, sources: bool = True, pending: bool = True
 ) -> dict[str, list[str]]:
-    """Tell the instance what pool files say and what the sources of marts and pages hold now.
+    """Tell the instance what the pool files say, and what the sources of marts and pages hold now.
 
     Args:
-        sources: False where they are about to change: the pool files alone.
+        sources: False if the sources are about to change, so that only the pool files are reported.
         pending: see `Planner.versions`.
 
     Returns:
-        {pool: what changed in its settings since it was told last, in words}.
+        {pool: what changed in its settings since the instance was told last, in words}.
     """
     events, changed = observations(instance, planner, sources=sources, pending=pending)
     for event in events:
@@ -221,8 +231,12 @@ def observe(
 def observations(
     instance: dg.DagsterInstance, planner: Planner, *, sources: bool = True, pending: bool = True
 ) -> tuple[list[dg.AssetObservation], dict[str, list[str]]]:
-    """Observations that an instance does not know yet, and {pool: changed settings, in words}."""
-    events, settings = list[dg.AssetObservation](), dict[str, list[str]]()
+    """Return the observations that an instance does not know yet, and {pool: changed settings, in words}.
+
+    Args: see `observe`.
+    """
+    events = list[dg.AssetObservation]()
+    settings = dict[str, list[str]]()
     for chain in planner.chains.values():
         event, changed = _of_pool(instance, planner, chain)
         if event is not None:
@@ -242,10 +256,14 @@ def observations(
 def _of_pool(
     instance: dg.DagsterInstance, planner: Planner, chain: Chain
 ) -> tuple[dg.AssetObservation | None, list[str]]:
-    """An observation of `pool_file`, None where the instance knows it as it is, and what changed."""
+    """Return an observation of `pool_file` and what changed in the pool's settings, in words.
+
+    The observation is None if the instance knows the pool as it is, or if the pool cannot be examined.
+    """
     pool = chain.pool
     try:
-        settings, waits = settings_of(chain.pool_file), planner.in_words(pool.name)
+        settings = settings_of(chain.pool_file)
+        waits = planner.in_words(pool.name)
     except CabsError:  # a missing table, say: planning the chain reports it
         return None, []
     known = _last(instance, key("pool_file"), pool.name)
@@ -280,11 +298,13 @@ def _of_pool(
 def _last(
     instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
 ) -> dg.AssetObservation | None:
+    """Return the newest observation of an asset and partition, or None if there is none."""
     records_of = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
     records = instance.fetch_observations(records_of, limit=1).records
     return records[0].asset_observation if records else None
 
 
 def _observed_value(observed: dg.AssetObservation | None, name: str) -> Any:
+    """Return a value of an observation's metadata, or None if there is none."""
     value = observed.metadata.get(name) if observed else None
     return None if value is None else value.value

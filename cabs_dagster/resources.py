@@ -48,29 +48,33 @@ class CabsResource(dg.ConfigurableResource[Any]):
 
     @property
     def places(self) -> Places:
-        """Where pool files, artifacts and caches lie."""
+        """Folders and store of pool files, artifacts and caches."""
         return Places(self.home, self.pools, self.artifacts_url)
 
     def store(self) -> ArtifactStore:
-        """The artifact store."""
+        """Open the artifact store."""
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """The chain of a pool, its file read now: over all policies, or those named and those tuned."""
+        """Return the chain of a pool, its file read now.
+
+        Args:
+            policies: the chain has these and the ones that are tuned. Empty: all of the pool's.
+        """
         return Chain(self.store(), find_pool(pool)).over(policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
-        """How a run makes artifacts."""
+        """Return how a run makes artifacts. device: overrides the resource's device if given."""
         return Options(force, device or self.device, context.run.run_id, context.log.info)
 
 
 class AlertResource(dg.ConfigurableResource[Any]):
-    """Where alerts go: a webhook that takes a JSON POST with a `text` field (Slack, say), or the log."""
+    """A webhook that takes a JSON POST with a `text` field (Slack, say), or else the log."""
 
     webhook_url: str = Field("", description="Address of the webhook. Empty: the sensor's log.")
 
     def send(self, text: str, log: Any) -> None:
-        """Send a text to the webhook, never following a redirect; to the log where that fails."""
+        """Send a text to the webhook without following a redirect, or to the log if that fails."""
         if self.webhook_url:
             import requests  # noqa: PLC0415  (for alerts alone)
 
@@ -88,6 +92,6 @@ class AlertResource(dg.ConfigurableResource[Any]):
 
 
 def cabs_of(context: Any) -> CabsResource:
-    """The resource that says where artifacts lie, of the context of a step, sensor or schedule."""
+    """Return the resource that holds the artifacts, from the context of a step, sensor or schedule."""
     cabs: CabsResource = getattr(context.resources, named(CABS))
     return cabs

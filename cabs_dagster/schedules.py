@@ -11,10 +11,10 @@ from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.chain_order import Planner
-from cabs_dagster.jobs import AUDIT, DEPLOY, PREPARE
+from cabs_dagster.chain_runs import CHAIN_TAG, POOL_TAG
+from cabs_dagster.job_names import AUDIT, DEPLOY, PREPARE
 from cabs_dagster.names import current, in_location, named, step, tag
 from cabs_dagster.partitions import planner_in, run_here
-from cabs_dagster.sensors import CHAIN_TAG, POOL_TAG
 
 
 def _weekly() -> dg.ScheduleDefinition:
@@ -66,7 +66,14 @@ def _nightly(
     config: Callable[[datetime], dict[str, Any]] = lambda day: {},
     takes: Callable[[str], bool] = lambda pool: True,
 ) -> dg.ScheduleDefinition:
-    """A schedule that requests a job every night for each run_here pool that `takes` accepts."""
+    """Return a schedule that requests a job every night for each pool that was run in the instance.
+
+    Args:
+        job: requested job; name: of the schedule, without `nightly_`; hour: 0 to 23.
+        text: description of the schedule.
+        config: returns the run config for the time at which the schedule fires.
+        takes: returns whether a pool, given by its name, takes part.
+    """
 
     @dg.schedule(
         name=named(f"nightly_{name}"),
@@ -81,8 +88,12 @@ def _nightly(
         day = context.scheduled_execution_time
         names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if takes(p.pool.name)]
         for pool in names:
-            key, tags = f"{name}:{pool}:{day:%Y-%m-%d}", {tag(POOL_TAG): pool}
-            yield dg.RunRequest(run_key=key, partition_key=pool, run_config=config(day), tags=tags)
+            yield dg.RunRequest(
+                run_key=f"{name}:{pool}:{day:%Y-%m-%d}",
+                partition_key=pool,
+                run_config=config(day),
+                tags={tag(POOL_TAG): pool},
+            )
         if not names:
             yield dg.SkipReason(
                 "there is no such pool yet: run or add one (deploy: materialise deployed_router once)"
@@ -99,6 +110,7 @@ _DEPLOY_TEXT = (
 
 
 def _audit_config(day: datetime) -> dict[str, Any]:
+    """Return the run config of an audit, whose sample changes from day to day."""
     return {"ops": {step("replay_audit"): {"config": {"seed": day.toordinal()}}}}
 
 

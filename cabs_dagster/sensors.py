@@ -1,11 +1,10 @@
-"""Sensors. `partitions_of_pools` is on from the start; off until they are switched on: pool files, the next
-part of a chain, alerts.
+"""Sensors: partitions that follow the pool files, chains that begin and go on by themselves, alerts.
 
-The runs of a chain that a sensor or a schedule began have the tag `cabs/chain`. `pool_files` asks the planner
-what is due, `next_part` what follows when a part succeeded: after models that join a deployed router the
-stages, then the replays, one run per rho (none of a log), then marts and reports, once for all pools. Where
-no model could join, the rest goes on. The tag holds the run key that began the chain, so that Dagster's own
-run keys keep each part of it from being run twice.
+`partitions_of_pools` is on from the start, the others are off until they are switched on. `pool_files` asks
+the planner what is due. `next_part` asks what follows when a part succeeded: after models that join a
+deployed router come the stages, then the replays, one run for each rho (a log has none), then marts and
+reports, once for all pools. Where no model could join, the rest goes on. The tag `cabs/chain` holds the run
+key that began the chain, so that Dagster's own run keys keep each part of a chain from being run twice.
 """
 
 import json
@@ -25,27 +24,26 @@ from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.chain_order import JOINING, KINDS, Kind, Part, Planner
 from cabs_dagster import partitions
+from cabs_dagster.chain_runs import CHAIN_TAG, POOL_TAG, is_at_rest, under_way
 from cabs_dagster.due import planner_of
 from cabs_dagster.failures import check_place, check_text, step_text
 from cabs_dagster.instance.recover import recover
-from cabs_dagster.jobs import JOB_OF, JOIN, jobs_of_chain
+from cabs_dagster.job_names import JOB_OF, JOIN, jobs_for_sensors
 from cabs_dagster.names import in_location, named, tag
 from cabs_dagster.names import key as key_of
 from cabs_dagster.resources import AlertResource, CabsResource
 
-#: words of the tags on runs of a chain; `tag` puts the location's name before them
-POOL_TAG = "pool"
-CHAIN_TAG = "chain"
 #: seconds after which `pool_files` asks again for what is still due, such as what failed
 ASK_AGAIN = 3600.0
-#: seconds within which `next_part`, which looks every ten, has asked for what follows a part of a chain
-FOLLOWED_UP = 60.0
 _RESULTS: tuple[Kind, ...] = ("results",)
-_UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("QUEUED", "NOT_STARTED", "STARTING", "STARTED", "CANCELING")]
 
 
 def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
-    """What the sensor `partitions_of_pools` does at a tick."""
+    """Make the partitions those of the pool files, and report changes of pools.
+
+    This is the work of the sensor `partitions_of_pools` at a tick. Runs of killed processes are marked as
+    failed first.
+    """
     for run_id in recover(context.instance):
         context.log.info(f"run {run_id} had been killed: marked as failed")
     active, errors = active_pools()
@@ -56,7 +54,7 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
 
 
 def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.AssetObservation]:
-    """What the instance does not know yet; changed settings go to the log."""
+    """Return the observations that the instance does not know yet, and log the changed settings."""
     events, changed = partitions.observations(context.instance, planner)
     for pool, changes in changed.items():
         for change in changes:
@@ -89,12 +87,13 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
         except CabsError as error:  # a missing table, say: it concerns this pool alone
             problems.append(f"pool {name}: {error}")
             continue
-        if parts and name not in busy and (began := _newly_asked(asked, name, content)):
-            requests += chain_requests(parts, began)
+        if parts and name not in busy:
+            requests += _new_requests(parts, asked, name, content)
     if not requests and is_at_rest(context.instance):
         results = planner.next_results()
-        if results and (began := _newly_asked(asked, "", stable_hash([p.state for p in results]))):
-            requests += chain_requests(results, began)
+        if results:
+            content = stable_hash([part.state for part in results])
+            requests += _new_requests(results, asked, "", content)
     for text in problems:
         if text not in reported:
             context.log.error(text)
@@ -106,17 +105,25 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     )
 
 
-def _newly_asked(asked: dict[str, list[Any]], name: str, content: str) -> str:
-    """Return the run key of a request, or an empty text if the same was requested within an hour."""
-    known, at, count = asked.get(name, ["", 0.0, 0])
-    if content == known and time.time() - at < ASK_AGAIN:
-        return ""
+def _new_requests(
+    parts: Iterable[Part], asked: dict[str, list[Any]], name: str, content: str
+) -> list[dg.RunRequest]:
+    """Return the requests of parts of a chain, or none if the same was requested within `ASK_AGAIN` seconds.
+
+    Args:
+        asked: {pool: [content that was requested, time, number of requests]}, in which a request is noted.
+        name: the pool. Empty: results.
+        content: hash of why the parts are due.
+    """
+    known_content, requested_at, count = asked.get(name, ["", 0.0, 0])
+    if content == known_content and time.time() - requested_at < ASK_AGAIN:
+        return []
     asked[name] = [content, time.time(), count + 1]
-    return f"{name}:{content}:{count + 1}"
+    return list(chain_requests(parts, f"{name}:{content}:{count + 1}"))
 
 
 def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
-    """Request parts of a chain; `next_part` goes on from there.
+    """Yield the requests of parts of a chain; `next_part` goes on from there.
 
     Args:
         began: run key of the request that began the chain.
@@ -133,42 +140,17 @@ def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]
         )
 
 
-def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
-    """Names of the pools of which a run is under way or queued.
-
-    Args:
-        chains: only of runs that a sensor or a schedule began.
-    """
-    runs = instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))
-    tagged = [run.tags for run in runs if not chains or tag(CHAIN_TAG) in run.tags]
-    return {tags.get(tag(POOL_TAG)) or tags.get("dagster/partition", "").split("|")[0] for tags in tagged} - {
-        ""
-    }
-
-
-def is_at_rest(instance: dg.DagsterInstance) -> bool:
-    """Return whether no run is under way and no part of a chain ended within `FOLLOWED_UP` seconds.
-
-    Between two parts of a chain no run of it is under way. Marts made then would be made again at its end.
-    """
-    if instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY), limit=1):
-        return False
-    since = datetime.fromtimestamp(time.time() - FOLLOWED_UP, UTC)
-    ended = instance.get_runs(dg.RunsFilter(updated_after=since))
-    return not any(tag(CHAIN_TAG) in run.tags for run in ended)
-
-
 def follow_up(
     planner: Planner, pool: str, done: str, began: str, busy: Collection[str]
 ) -> Iterator[dg.RunRequest | dg.SkipReason]:
-    """Request what follows a part of a pool's chain.
+    """Yield the runs that follow a part of a pool's chain, or the reason why none follows.
 
     Replays come after the stages. Marts and reports are made once for all pools, when no other chain is under
     way.
 
     Args:
-        done: the job that ended; empty where it failed or was cancelled, so that this chain ends.
-        began: run key of the request that began the chain; each part of a chain is asked for once.
+        done: the job that ended. Empty if it failed or was cancelled, so that this chain ends.
+        began: run key of the request that began the chain; each part of a chain is requested once.
         busy: pools with a part of a chain under way.
     """
     parts: list[Part] = []
@@ -193,11 +175,15 @@ def follow_up(
 
 
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """Report failures of ended runs. The cursor holds the last end seen, and what was told within a day."""
+    """Send what failed in the runs that ended since the last tick, each failure at most once a day.
+
+    The cursor holds the end of the newest run that was seen, and the failures that were sent within a day.
+    """
     now = time.time()
     memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
     reported = {key: at for key, at in memory["reported"].items() if now - at < SECONDS_PER_DAY}
-    until, texts = memory["until"], []
+    until = memory["until"]
+    texts = []
     ended = [dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE]
     since = datetime.fromtimestamp(until, UTC)  # a run that ended since then was updated since then
     for record in context.instance.get_run_records(dg.RunsFilter(statuses=ended, updated_after=since)):
@@ -217,7 +203,10 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
 
 
 def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, str]]:
-    """(what stays the same when it happens again, text) of what failed in a run."""
+    """Yield (identity, text) of each failure in a run.
+
+    The identity is the same when the same failure happens again.
+    """
     partition = run.tags.get("dagster/partition")
     where = run.job_name + (f" [{partition}]" if partition else "")
     kinds = {dg.DagsterEventType.STEP_FAILURE, dg.DagsterEventType.ASSET_CHECK_EVALUATION}
@@ -226,7 +215,8 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
         event = record.event_log_entry.dagster_event
         if event is not None and event.is_step_failure:
             texts.append(step_text(event))
-        elif event is not None and not (check := event.asset_check_evaluation_data).passed:
+        elif event is not None and not event.asset_check_evaluation_data.passed:
+            check = event.asset_check_evaluation_data
             identity = f"{check_place(check)}:{check.check_name}:{check.severity.value}"
             yield identity, f"{check.severity.value}: {check_text(check)}"
     if run.status == dg.DagsterRunStatus.FAILURE:
@@ -242,7 +232,7 @@ def sensors(cabs: CabsResource, alerts: AlertResource, all_jobs: Iterable[Any]) 
     Args:
         all_jobs: the location's jobs, among which are those that the sensors ask for.
     """
-    asked_for = jobs_of_chain(all_jobs)
+    asked_for = jobs_for_sensors(all_jobs)
 
     def store() -> ArtifactStore:
         artifacts: ArtifactStore = cabs.process_config_and_initialize().store()

@@ -1,4 +1,4 @@
-"""What every asset has: group, owner, kinds, stage tag, code version.
+"""Properties that every asset has: group, owner, kinds, stage tag, code version.
 
 Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
 """
@@ -20,10 +20,11 @@ from cabs_dagster.names import current, key
 from cabs_dagster.partitions import pools
 
 STAGE_TAG = "cabs/stage"
-#: the job that pays for calls
-COLLECT = "collect_pool"
 #: values of the tag on runs of the jobs that do what no other run does unless its config says so
-PAYS, DEPLOYS, EVALUATES, JOINS = "collect", "deploy", "evaluate", "join"
+PAYS = "collect"
+DEPLOYS = "deploy"
+EVALUATES = "evaluate"
+JOINS = "join"
 
 #: feature: (lifecycle stage, why we use it)
 USED: dict[str, tuple[str, str]] = {
@@ -56,10 +57,10 @@ class PoliciesConfig(StageConfig):
 
 
 def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any]:
-    """Keyword arguments that `@asset` and `AssetSpec` share.
+    """Return the keyword arguments that `@asset` and `AssetSpec` share.
 
     Args:
-        path: of the asset, `a/b` for nested keys; default the stage's name.
+        path: of the asset, `a/b` for nested keys. Default: the stage's name.
     """
     return {
         "key": key(path or stage),
@@ -77,7 +78,7 @@ def stage(
     after: Sequence[str] = (),
     where: dg.PartitionsDefinition | None = None,
 ) -> dict[str, Any]:
-    """Keyword arguments of the asset of a pool stage: also its dependencies, code version, partitions.
+    """Return the keyword arguments of a pool stage's asset: dependencies, code version and partitions, too.
 
     Args:
         after: assets that it depends on beside its inputs.
@@ -91,12 +92,12 @@ def stage(
 
 
 def replay_code_version() -> str:
-    """Code version of the asset `replay`: it changes with the code of any policy."""
+    """Return the code version of the asset `replay`, which changes with the code of any policy."""
     return stable_hash([policy_code_version(policy) for policy in all_policies()], 12)
 
 
 def ray_tags() -> dict[str, str]:
-    """Tags that make a Ray step ask for GPUs when `CABS_RAY_GPUS` says how many a step needs."""
+    """Return tags by which a Ray step requests GPUs, if `CABS_RAY_GPUS` says how many a step needs."""
     gpus = os.environ.get("CABS_RAY_GPUS", "")
     return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})} if gpus else {}
 
@@ -107,7 +108,14 @@ FRESHNESS = " Its freshness is the asset's, not a pool's: one pool that was made
 
 @contextmanager
 def preview(feature: str) -> Iterator[None]:
-    """Silence the lifecycle warning of one listed feature."""
+    """Silence the lifecycle warning of one feature while the context lasts.
+
+    Args:
+        feature: a key of `USED`.
+
+    Raises:
+        KeyError: the feature is not listed.
+    """
     if feature not in USED:
         raise KeyError(f"{feature!r} is not listed in cabs_dagster.specs.USED")
     with warnings.catch_warnings():

@@ -59,6 +59,7 @@ class CabsTables(dg.ConfigurableIOManager):
             return self._table(context)
 
     def _table(self, context: dg.InputContext) -> pd.DataFrame:
+        """Return the table of an input within the location that is active."""
         import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
 
         name = path_of(context.asset_key)
@@ -73,6 +74,7 @@ class CabsTables(dg.ConfigurableIOManager):
         return pd.concat([tables[name](key) for key in context.asset_partition_keys], ignore_index=True)
 
     def _sql_table(self, name: str) -> pd.DataFrame:
+        """Return the table of an SQL model, its file compared with its record."""
         marts = Marts(self.cabs.store())
         model = get_model(name.partition("/")[2])
         if model.materialized == "view":
@@ -89,6 +91,7 @@ class CabsTables(dg.ConfigurableIOManager):
         return _read(model_path(model.name, marts.folder))
 
     def _outcomes(self, pool: str) -> pd.DataFrame:
+        """Return the outcomes of a pool with the columns of its queries."""
         chain = self.cabs.chain(pool)
         folder = chain.verified(chain.stage("outcomes"))
         table = _read(folder / "outcomes.parquet").merge(_read(folder / "queries.parquet"), on="query_id")
@@ -96,6 +99,7 @@ class CabsTables(dg.ConfigurableIOManager):
         return table
 
     def _replays(self, partition: str) -> pd.DataFrame:
+        """Return the rounds of all policies of a partition; empty if the pool is not replayed at its rho."""
         import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
 
         pool, rho = split_key(partition)
@@ -105,6 +109,7 @@ class CabsTables(dg.ConfigurableIOManager):
         return pd.concat([self._rounds(chain, rho, policy) for policy in chain.pool.policies])
 
     def _rounds(self, chain: Chain, rho: float, policy: str) -> pd.DataFrame:
+        """Return the rounds of one policy at one rho."""
         (target,) = chain.replays([rho], [policy])
         record = chain.made(target)
         if TRACE_FILE in record.pruned:
@@ -116,6 +121,7 @@ class CabsTables(dg.ConfigurableIOManager):
 
 
 def _read(path: Any) -> pd.DataFrame:
+    """Return a parquet file as a DataFrame."""
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
     # not by its folder, whose names pyarrow would take for partitions

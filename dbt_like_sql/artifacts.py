@@ -30,14 +30,15 @@ STAGE_FILES = "versions/stage_files"
 
 
 def used_sources() -> list[SourceTable]:
-    """All source tables that some model reads."""
+    """Return the source tables that some model reads."""
     used = {name for model in list_models() for name in model.sources}
     return [source for source in load_project().sources.values() if source.relation in used]
 
 
 def sources_behind() -> dict[str, list[SourceTable]]:
-    """{model: the source tables that it reads, itself or through other models}."""
-    used, behind = used_sources(), dict[str, dict[str, SourceTable]]()
+    """Return {model: the source tables that it reads, itself or through other models}."""
+    used = used_sources()
+    behind: dict[str, dict[str, SourceTable]] = {}
     for model in list_models():  # each after those that it refers to
         direct = {s.relation: s for s in used if s.relation in model.sources}
         behind[model.name] = direct | {k: s for name in model.depends_on for k, s in behind[name].items()}
@@ -88,7 +89,7 @@ class Marts:
 
     @property
     def database(self) -> Path:
-        """The DuckDB file with all marts."""
+        """Path of the DuckDB file with all marts."""
         return self.marts / runner.DATABASE
 
     @property
@@ -102,7 +103,7 @@ class Marts:
 
     @cached_property
     def database_fault(self) -> str:
-        """What is wrong with the DuckDB file; empty if it is there as it was built."""
+        """Fault of the DuckDB file in words, empty if the file is as it was built."""
         try:
             whole = hash_file(self.database) == self._stamp.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
@@ -263,7 +264,7 @@ class Marts:
                 self.store.upload(self.marts, (MARTS,))
 
     def source_hash(self, source: SourceTable) -> str:
-        """Hash of the files (or rows) of a source table.
+        """Return the hash of the files (or rows) of a source table.
 
         Raises:
             ProvenanceError: see `recipe`.
@@ -273,7 +274,7 @@ class Marts:
         return self._hashes[source.relation]
 
     def _content(self, source: SourceTable) -> Any:
-        """The rows of a table of the package; {path: hash} of the files of any other.
+        """Return the rows of a table of the package, or {path: hash} of the files of any other table.
 
         Raises:
             ProvenanceError: a file of an artifact is missing, was altered or stands in no record.
@@ -292,7 +293,12 @@ class Marts:
                 raise problem
 
     def _problem(self, pattern: str, hashes: Mapping[str, str]) -> ProvenanceError | None:
-        """What is wrong first with the files that are there, {path: hash}, by the artifacts' records."""
+        """Return the first fault of the files of a source table, or None if all are as their records say.
+
+        Args:
+            pattern: glob of the files below the artifacts folder.
+            hashes: {path: hash} of the files that are there.
+        """
         depth = pattern.count("/")
         recorded = {
             p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
@@ -302,7 +308,8 @@ class Marts:
             parts = tuple(path.split("/"))
             place = self.store.location(parts)
             again = f"`cabs run --pool {parts[1]}` makes"
-            if record := other_versions.get(parts[:-1]):
+            record = other_versions.get(parts[:-1])
+            if record is not None:
                 return ProvenanceError(
                     f"{record.described} was {record.other_version} (`cabs run --pool {parts[1]}`); `cabs "
                     f"pool retire {parts[1]}` leaves the pool out"
@@ -323,7 +330,7 @@ class Marts:
 
     @cached_property
     def _recorded(self) -> dict[str, tuple[str, str]]:
-        """{path of a file of an artifact: (the artifact in words, hash of the file)} of all of `_records`."""
+        """{path of a file: (its artifact in words, hash of the file)} of the files in `_records`."""
         recorded = {}
         for parts, record in self._records:
             for name in record.files.keys() - set(record.pruned):
@@ -332,7 +339,7 @@ class Marts:
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
-        """All artifacts that the models may read, with their records."""
+        """[(place, record)] of the artifacts that the models may read."""
         records = []
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
@@ -367,12 +374,12 @@ class _Model:
 
 
 def failed_tests(record: Record) -> list[str]:
-    """Names of the tests of severity error that a model failed."""
+    """Return the names of the tests of severity error that a model failed."""
     return [t["name"] for t in record.summary["_tests"] if not t["passed"] and t["severity"] == "error"]
 
 
 def model_code_version(model: SqlModel) -> str:
-    """Hash of the compiled SQL and the tests of a model, and of the code that runs them."""
+    """Return a hash of the compiled SQL and the tests of a model, and of the code that runs them."""
     tests = [(test.name, test.severity, test.sql) for test in model.tests]
     code = [hash_file(runner.ROOT / name) for name in ("runner.py", "functions.py")]
     return stable_hash([model.compiled, model.materialized, code, tests], 12)

@@ -1,4 +1,4 @@
-"""What dbt-duckdb needs beside the SQL: functions that models call, and tables that come with the package."""
+"""Plug-in of dbt-duckdb: functions that the models call, and tables that come with the package."""
 
 from typing import Any
 

@@ -78,12 +78,15 @@ _JINJA = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newl
 
 @dataclass(frozen=True)
 class SqlTest:
-    """One test of one model.
+    """A test of one model.
 
     Attributes:
         name: unique among all tests, letters, digits and `_` (usable as the name of an asset check).
+        model: name of the model whose run evaluates the test.
+        severity: `error` or `warn`.
         sql: the query that returns the rows that are wrong.
         refs: the models that it reads.
+        path: the file in which the test is written.
     """
 
     name: str
@@ -97,9 +100,10 @@ class SqlTest:
 
 @dataclass(frozen=True)
 class SqlModel:
-    """One SQL file.
+    """A model: a query in a file of its own, and what schema.yml says about it.
 
     Attributes:
+        layer: `staging` or `marts`.
         sql: the file as written.
         compiled: the query with references replaced by names of relations, on the same lines.
         depends_on: the models that it reads.
@@ -122,7 +126,12 @@ class SqlModel:
 
 @dataclass(frozen=True)
 class Project:
-    """All models by name, each after those that it reads, and all source tables by relation."""
+    """A project of SQL models.
+
+    Attributes:
+        models: {name: model}, each after the models that it reads.
+        sources: {relation: source table}.
+    """
 
     models: dict[str, SqlModel]
     sources: dict[str, SourceTable]
@@ -358,7 +367,8 @@ def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
     ordered = {name: models[name] for name in _in_order(models)}
     _add_singular_tests(ordered, singular_tests)
     times = Counter(test.name for model in ordered.values() for test in model.tests)
-    if repeated := sorted(name for name, count in times.items() if count > 1):
+    repeated = sorted(name for name, count in times.items() if count > 1)
+    if repeated:
         raise SqlModelError(f"{root}: tests with the same name: {repeated}; give one a `name` in schema.yml")
     return Project(ordered, sources)
 
@@ -512,7 +522,8 @@ def _add_singular_tests(models: dict[str, SqlModel], tests: list[SqlTest]) -> No
     """Add each test to the last of the models that it reads, so that all of them were run before."""
     position = {name: index for index, name in enumerate(models)}
     for test in tests:
-        if unknown := [name for name in test.refs if name not in models]:
+        unknown = [name for name in test.refs if name not in models]
+        if unknown:
             raise SqlModelError(f"{test.path}: refers to unknown models {unknown}")
         owner = models[max(test.refs, key=position.__getitem__)]
         models[owner.name] = replace(owner, tests=(*owner.tests, replace(test, model=owner.name)))
@@ -589,9 +600,9 @@ class _Session:
             kind = "model" if isinstance(owner, SqlModel) else "test"
             place = str(owner.path)
             # only a statement with the whole text of a file has the file's line numbers
-            if text in sql and owner.path.suffix == ".sql":
-                if line := re.search(r"LINE (\d+):", str(error)):
-                    place = f"{place}:{line[1]}"
+            line = re.search(r"LINE (\d+):", str(error))
+            if line and text in sql and owner.path.suffix == ".sql":
+                place = f"{place}:{line[1]}"
             raise SqlModelError(f"{place}: {kind} {owner.name} failed: {error}") from None
 
     def value(self, sql: str, owner: SqlModel | SqlTest) -> int:
@@ -672,4 +683,5 @@ def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
 
 
 def _quote(value: Any) -> str:
+    """Return a value as a literal of SQL."""
     return "'" + str(value).replace("'", "''") + "'"

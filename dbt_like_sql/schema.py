@@ -1,6 +1,7 @@
-"""What a `schema.yml` may say: sources, models, columns and tests, in dbt's grammar.
+"""Grammar of a `schema.yml`: sources, models, columns and tests, as dbt has them.
 
-What dbt knows beyond these classes is an error here, so that a file means the same to the runner and to dbt.
+A field of dbt that these classes lack is an error here, so that a file means the same to the runner and to
+dbt.
 """
 
 from pathlib import Path
@@ -40,7 +41,7 @@ class _Config(_Closed):
 
 
 class _Entry(_Closed):
-    """Fields of every named entry."""
+    """Entry with a name, a description and settings: a source, table, model or column."""
 
     name: str
     description: str = ""
@@ -53,7 +54,7 @@ class _Entry(_Closed):
 
 
 class WrittenTest(_Closed):
-    """A test as it is written below its kind."""
+    """Test of an entry, as it is written below the kind of test."""
 
     name: str = ""
     description: str = ""
@@ -121,7 +122,7 @@ class DescribedModel(_Tested):
 
 
 class Schema(BaseModel):
-    """A whole file."""
+    """Content of a schema.yml."""
 
     model_config = ConfigDict(extra="forbid")
     version: int = 2

@@ -73,7 +73,12 @@ class SqlModels(Protocol):
 
 @dataclass(frozen=True)
 class Entry:
-    """One line of a plan: `state` and `reasons` are those of `Finding`, of marts and pages too."""
+    """A line of a plan: an artifact, mart or page of a pool with its state.
+
+    Attributes:
+        target: name of the artifact. partition: the pool, `pool|rho`, or empty if it is of all pools.
+        state, reasons: as in `Finding`.
+    """
 
     target: str
     partition: str
@@ -106,16 +111,16 @@ class Part:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be made of a pool; the defaults are what a sensor requests.
+    """A request for parts of a pool's chain. The defaults are the request of a sensor.
 
     Attributes:
         rhos, policies: these only; empty: all of the pool's.
         force: also what is fresh.
         pays: also stages that pay for calls; else nothing is made while one of them is due.
         alone: of this pool and nobody else's. What a failed check stops is due, too, for its run to say so,
-            and reports of other pools are made only where they give figures of older data as current.
-        known: whether an instance knows an asset (and its partition, if it has some); what it does not know
-            is due, too, for its UI would not show it.
+            and reports of other pools are made only if they give figures of older data as current.
+        known: returns whether an instance knows an asset (and its partition, if it has some). An unknown
+            asset is due, too, because the instance's UI would not show it.
     """
 
     rhos: tuple[float, ...] = ()
@@ -141,16 +146,19 @@ def kind_of(stage: Stage) -> Kind:
 
 
 def is_due(status: Status) -> bool:
-    """Return whether `cabs run` would make it, now or later; what a failed check blocks is not made."""
+    """Return whether `cabs run` would make an artifact, now or later.
+
+    What a failed check blocks is not made.
+    """
     return status.state not in ("fresh", "blocked")
 
 
 class Planner:
-    """What is due over a store; each pool is examined once. A new object sees changes on disk.
+    """Plan of what is due over a store. Each pool is examined once, so a new object sees changes on disk.
 
     Args:
         pool_files: the pools that are looked at.
-        sql: the SQL models over the store; called when they are needed first.
+        sql: opens the SQL models over the store. Called when they are needed first.
     """
 
     def __init__(
@@ -240,6 +248,7 @@ class Planner:
         return () if self._has_report(pool) else failed
 
     def _has_report(self, pool: str) -> bool:
+        """Return whether a report of the pool is there, damaged or not."""
         return pool in self.store.children((REPORTS,))
 
     def is_complete(self, pool: str) -> bool:
@@ -311,6 +320,7 @@ class Planner:
     def _results_part(
         self, pool: str, models: Sequence[str] = (), *, report: bool, board: bool = True
     ) -> Part:
+        """Return the part that makes SQL models, a pool's report and the leaderboard, as far as wanted."""
         pages = [*(["report"] if report else []), *(["leaderboard"] if board else [])]
         assets = (*models, *(MARTS_AROUND if models else ()), *pages)
         why: list[object] = [{name: self.models.get(name, []) for name in models}]
@@ -326,6 +336,7 @@ class Planner:
         return [s.target.stage for s in self.pending(pool) if s.target.definition.pays]
 
     def _parts(self, kind: Kind, pool: str, wanted: Wanted) -> list[Part]:
+        """Return what is due of a pool of one kind."""
         if kind == "replay":
             return self._replays(pool, wanted)
         if kind == "join":
@@ -353,16 +364,17 @@ class Planner:
         return parts
 
     def _joining(self, pool: str) -> list[Part]:
-        """The stages that models need to join the deployed router, as far as they are due, and that asset.
+        """Return the part in which models join the pool's deployed router, as a list of at most one.
 
-        A pool that names no models may have new ones wherever its table is read anew. Where a check failed,
-        nobody joins.
+        The part has the stages that joining needs, as far as they are due, and the router. A pool that names
+        no models may have new ones whenever its table is read anew. If a check failed, no model joins.
         """
         chain = self.chains[pool]
         if not self._takes_models(pool):
             return []
         statuses = [chain.status(chain.stage(name)) for name in JOINED_BY]
-        due, why = [status for status in statuses if is_due(status)], self._lacks(pool)
+        due = [status for status in statuses if is_due(status)]
+        why = self._lacks(pool)
         if chain.pool.arm_names() is None and due and not why:
             why = [f"the table of {pool} is read anew, and models that it gained join"]
         if not why or any(status.state == "blocked" for status in statuses):
@@ -382,7 +394,7 @@ class Planner:
         return list(Findings().of(_DeployedRouter(self.chains[pool])).reasons)
 
     def plan(self, pool: str) -> list[Entry]:
-        """All that `cabs run` would look at of a pool, and a deployed router that models may join."""
+        """Return all that `cabs run` would look at of a pool, also a deployed router that models may join."""
         entries = [
             Entry(s.target.name, s.target.partition, s.state, s.reasons) for s in self.chains[pool].overview()
         ]
@@ -391,7 +403,8 @@ class Planner:
             first = sorted({*self.sql.stages_behind(model.name)} & set(waits))
             entries.append(_entry(model.name, "", first, self.models.get(model.name, [])))
         first = [*waits, *(["marts"] if self.models else [])]
-        if stopped := self.stopped(pool):
+        stopped = self.stopped(pool)
+        if stopped:
             entries.append(Entry("report", pool, "blocked", stopped))
         else:
             entries.append(_entry("report", pool, first, [] if first else self.page(pool)))
@@ -401,24 +414,31 @@ class Planner:
         return entries
 
     def _deployed(self, pool: str, waits: Mapping[str, list[str]]) -> Entry:
-        """Of the deployed router that models may join; where they did, whom the report does not know yet."""
-        first, lacks = [name for name in JOINED_BY if name in waits], self._lacks(pool)
+        """Return the entry of a deployed router that models may join.
+
+        If models joined and the replays are due, its reasons say that the report does not know those models
+        yet.
+        """
+        first = [name for name in JOINED_BY if name in waits]
+        lacks = self._lacks(pool)
         if lacks:
             return Entry(DEPLOYED, pool, "waiting" if first else "stale", (*lacks, *_made_first(first)))
         behind = ("figures and report are not of its models and this data yet",)
         return Entry(DEPLOYED, pool, "fresh", behind if REPLAY.name in waits else ())
 
     def in_words(self, pool: str) -> str:
-        """What is due of a pool in one line, for people.
+        """Return what is due of a pool in one line, for people.
 
         Raises:
             CabsError: see `pending`.
         """
         if pool not in self.begun:
             return "all of it: it was not run yet"
-        if stopped := self.stopped(pool):
+        stopped = self.stopped(pool)
+        if stopped:
             return f"nothing: {'; '.join(stopped)}"
-        if pending := self.pending(pool):
+        pending = self.pending(pool)
+        if pending:
             stages = [s.target.stage for s in pending if s.target.policy is None]
             replays = len(pending) - len(stages)
             first = [DEPLOYED, *stages] if self._lacks(pool) else stages
@@ -435,7 +455,7 @@ class Planner:
         return ", ".join(name for name, reason in reasons.items() if reason) or "nothing"
 
     def versions(self, *, pending: bool = True) -> dict[tuple[str, str], str]:
-        """{(source asset, partition): data version} of what marts, reports and the leaderboard are made from.
+        """Return {(source asset, partition): data version} of the sources of marts, reports and leaderboard.
 
         A version changes when `cabs run` would make what reads it.
 
@@ -464,17 +484,19 @@ class Planner:
         return versions
 
     def _recipe(self, pool: str | None) -> str:
+        """Return the key of the recipe of a pool's report (None: the leaderboard), or why it has none."""
         try:
             return (self.report(pool) if pool else self.leaderboard).recipe().key
         except CabsError as error:
             return str(error)
 
     def _waits(self, pool: str) -> dict[str, list[str]]:
-        """{stage: why nobody knows yet what its artifacts will be} of what is due of a pool or follows."""
+        """Return {stage: why its artifacts are not known yet} of a pool's stages that are due or follow."""
         try:
             pending = self.pending(pool)
         except CabsError as error:
-            pending, waits = [], {"outcomes": [str(error)]}
+            pending = []
+            waits = {"outcomes": [str(error)]}
         else:
             waits = {}
         for s in pending:
@@ -482,13 +504,15 @@ class Planner:
         return self.behind(pool, waits)
 
     def behind(self, pool: str, waits: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """{stage: why it waits} of a pool's stages that wait and of all that is made from them."""
-        chain, waits = self.chains[pool], dict(waits)
+        """Return {stage: why it waits} of the given stages of a pool and of all that is made from them."""
+        chain = self.chains[pool]
+        waits = dict(waits)
         for name in chain.stages:
             before = [source.stage for source in chain.stage(name).inputs if source.stage in waits]
             if before:
                 waits[name] = [*waits.get(name, []), *before]
-        if before := [name for name in REPLAY.inputs if name in waits and not chain.pool.logged]:
+        before = [name for name in REPLAY.inputs if name in waits and not chain.pool.logged]
+        if before:
             waits[REPLAY.name] = [*waits.get(REPLAY.name, []), *before]
         return waits
 
@@ -525,13 +549,20 @@ class _DeployedRouter:
 
 
 def _entry(target: str, partition: str, first: Iterable[str], reasons: Iterable[str]) -> Entry:
-    """A mart or a page: it waits for what has to be made `first`, or is stale for these reasons, or fresh."""
+    """Return the entry of a mart or a page: it waits, is stale, or is fresh.
+
+    Args:
+        first: what has to be made before it. reasons: why it is stale if nothing comes first.
+    """
     waits = _made_first(first)
+    if waits:
+        return Entry(target, partition, "waiting", waits)
     stale = tuple(reasons)
-    return Entry(target, partition, "waiting" if waits else "stale" if stale else "fresh", waits or stale)
+    return Entry(target, partition, "stale" if stale else "fresh", stale)
 
 
 def _made_first(names: Iterable[str]) -> tuple[str, ...]:
+    """Return a reason for each of the names."""
     return tuple(f"{name} has to be made first" for name in names)
 
 
@@ -544,5 +575,6 @@ def _part(
     rho: float | None = None,
     why: str = "",
 ) -> Part:
+    """Return a part that makes these assets, with a hash of why they are due."""
     state = stable_hash([[s.target.parts, s.state, s.recipe.key if s.recipe else s.reasons] for s in due])
     return Part(pool, kind, tuple(assets), state, rho, why or "; ".join(due[0].reasons[:3]), tuple(due))

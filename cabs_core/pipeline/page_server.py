@@ -58,29 +58,42 @@ def reports_url() -> str:
 
 
 def page_url(parts: Parts, name: str = "") -> str:
-    """Address of a page by where it lies in the store, or of a file beside it; empty without a server.
+    """Return the address of a page, or of a file beside the page. Empty if no server is configured.
 
     The leaderboard is at the root, the report of a pool below its name, any other page below its own name
     after `_`, with which no pool's name begins.
+
+    Args:
+        parts: where the page lies in the store.
+        name: a file beside the page. Empty: the page itself.
     """
     base = reports_url()
-    folder = "" if parts == LEADERBOARD else f"{parts[1]}/" if parts[0] == REPORTS else f"_{parts[0]}/"
-    return f"{base}/{folder}{name}" if base else ""
+    if not base:
+        return ""
+    if parts == LEADERBOARD:
+        return f"{base}/{name}"
+    folder = parts[1] if parts[0] == REPORTS else f"_{parts[0]}"
+    return f"{base}/{folder}/{name}"
 
 
 def _parts(folder: str) -> Parts:
-    """Inverse of `page_url`: where a folder's page lies in the store. Raises PoolError: no such name."""
+    """Return where the page of a folder of the server lies in the store: the inverse of `page_url`.
+
+    Raises:
+        PoolError: no page has such a name.
+    """
     if not folder:
         return LEADERBOARD
     return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
 
 
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
-    """A bound server of the store's reports, to be run by `serve_forever`; None when they are not served from
-    here.
+    """Return a bound server of the store's reports, to be run by `serve_forever`.
+
+    None is returned if `CABS_REPORTS_URL` is no http address of this machine.
 
     Raises:
-        CabsError: its port cannot be used; says what to do.
+        CabsError: its port cannot be used; the message says what to do.
     """
     address = urlsplit(reports_url())
     if address.scheme != "http" or address.hostname not in _LOCAL:
@@ -99,13 +112,15 @@ def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
 
 
 class _Pages(SimpleHTTPRequestHandler):
-    """Files that the record of a page lists, and no others."""
+    """Request handler for the files that the record of a page lists, and no others."""
 
     store: ArtifactStore
-    server_version, sys_version, timeout = "cabs", "", 30
+    server_version = "cabs"
+    sys_version = ""
+    timeout = 30
 
     def log_message(self, format: str, *args: object) -> None:
-        """Silent: the terminal belongs to Dagster."""
+        """Print nothing: the terminal belongs to Dagster."""
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
@@ -124,10 +139,11 @@ class _Pages(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def translate_path(self, path: str) -> str:
-        """The file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`; of all else '', which is none."""
+        """Return the file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`, empty for any other path."""
         folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:
-            folder, name = "", folder
+            name = folder
+            folder = ""
         name = name or "index.html"
         try:
             parts = _parts(folder)

@@ -30,13 +30,13 @@ OLDER_DATA = "older data"
 
 
 def page_parts(pool: str | None) -> tuple[str, ...]:
-    """Where the report of a pool lies, or (without one) the leaderboard."""
+    """Return where the report of a pool (None: the leaderboard) lies in the store."""
     return (REPORTS, pool) if pool else LEADERBOARD
 
 
 @lru_cache(maxsize=1)
 def page_code_version() -> str:
-    """Code version of the pages: report, plots and profile with their templates."""
+    """Return the code version of the pages: report, plots and profile with their templates."""
     rooms = ("cabs_core.report", "cabs_core.report.plots", "cabs_core.report.profile.page")
     roots = [Path(path).parent for path in map(module_file, rooms) if path]
     files = [p for root in roots for p in root.rglob("*") if p.suffix in (".html", ".css", ".js", ".j2")]
@@ -45,7 +45,7 @@ def page_code_version() -> str:
 
 @dataclass(frozen=True)
 class _Page:
-    """What report and leaderboard have in common as artifacts of the planner.
+    """Page with figures from the marts, as an artifact of the planner: a report or the leaderboard.
 
     Attributes:
         marts: folder of the marts' parquet files.
@@ -81,6 +81,14 @@ class _Page:
         return None if record is None or self.store.damage(self.parts, record) else record
 
     def _mart_hashes(self, pool: str | None) -> dict[str, str]:
+        """Return {mart: hash of what the page shows of it}.
+
+        Args:
+            pool: whose rows are shown. None: all rows.
+
+        Raises:
+            ProvenanceError: there are no marts yet.
+        """
         files = sorted(self.marts.glob("mart_*.parquet"))
         if not files:
             raise ProvenanceError(f"there are no marts in {self.marts}: materialise the marts first")
@@ -121,7 +129,7 @@ class Report(_Page):
         return Recipe(self.name, pool.name, page_code_version(), settings, hashes)
 
     def misleads(self) -> bool:
-        """Whether the page that is there gives figures as current which are of older data now.
+        """Return whether the page that is there gives figures as current which are of older data now.
 
         A page whose record cannot be read counts: nobody knows what it says.
         """
@@ -248,7 +256,7 @@ def _make(page: Report | Leaderboard, work: Callable[[Path], dict[str, Any]], op
 
 
 def _not_public(marts: Path, record: Record) -> list[str]:
-    """Files of the leaderboard that are not in `reports` as they were made."""
+    """Return the files of the leaderboard that are not in `reports` as they were made."""
     public = marts.parent / REPORTS
     return [
         name
@@ -258,7 +266,7 @@ def _not_public(marts: Path, record: Record) -> list[str]:
 
 
 def _rows_hash(path: Path, pool: str | None) -> str:
-    """Hash of what a page shows of a mart: the pool's rows where the mart has pools, else all of it."""
+    """Return a hash of the pool's rows of a mart, or of the file if there is no pool or the mart has none."""
     content = hash_file(path)
     rows = _hashes_by_pool(str(path), content) if pool else None
     return content[:32] if rows is None else rows.get(pool or "", "no rows")
@@ -266,7 +274,7 @@ def _rows_hash(path: Path, pool: str | None) -> str:
 
 @lru_cache(maxsize=256)
 def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
-    """{pool: hash of its rows} of a mart, read once for all pools; None where the mart has no pools."""
+    """Return {pool: hash of its rows} of a mart, or None if the mart has no pools. Read once for all."""
     import pyarrow.compute as pc  # noqa: PLC0415  (loading the code location stays quick)
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
@@ -284,7 +292,7 @@ def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
 
 
 def _data_folders(chain: Chain) -> dict[str, Path]:
-    """Folders of the pool's data and problem, where they are at hand: marts may come from elsewhere."""
+    """Return the folders of the pool's data and problem. Empty if they are not at hand or were altered."""
     try:
         folders = {name: chain.verified(chain.stage(name)) for name in ("outcomes", "splits")}
         return folders | {"replay_problem": chain.verified(chain.stage("replay_problem"))}
@@ -293,7 +301,7 @@ def _data_folders(chain: Chain) -> dict[str, Path]:
 
 
 def _collection(chain: Chain) -> dict[str, Any] | None:
-    """What the report says of a collected pool's answers and scores; None for any other pool."""
+    """Return the report's figures on a collected pool's answers and scores, or None for any other pool."""
     if not chain.pool.collected:
         return None
     from cabs_core.pipeline.stages.scores import INSTRUMENT  # noqa: PLC0415  (a quick code location)
@@ -306,7 +314,7 @@ def _collection(chain: Chain) -> dict[str, Any] | None:
 
 
 def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
-    """The page about the pool's data."""
+    """Write the page about the pool's data."""
     from cabs_core.data.inputs import outcomes_of, split_of  # noqa: PLC0415  (a quick code location)
     from cabs_core.report.profile.page import write_profile  # noqa: PLC0415  (a quick code location)
 
@@ -315,7 +323,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
 
 
 def _page_figures(page: Any) -> dict[str, Any]:
-    """What Dagster shows of a page: figures, a summary in Markdown, and images of at most 100 kB."""
+    """Return the summary of a page for its record: figures, Markdown, and images of at most 100 kB."""
     from cabs_core.data.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 
     images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}

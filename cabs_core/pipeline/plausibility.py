@@ -1,4 +1,4 @@
-"""What is odd about a replay, from its figures and those of related policies at the same (pool, rho)."""
+"""Oddities of a replay, from its figures and those of related policies at the same (pool, rho)."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ EXPERT_TOLERANCE = 0.02
 
 
 def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
-    """Warnings about one policy of a partition; empty when nothing is odd.
+    """Return warnings about one policy of a partition. Empty if nothing is odd.
 
     A difference counts only beyond two standard errors. They are computed as if the two policies were
     independent, which for paired trials is too wide rather than too narrow.
 
     Args:
-        cells: {policy: summary of its replay} of the partition. What is not there is not compared.
+        cells: {policy: summary of its replay} of the partition. A policy that is not there is not compared.
     """
     replayed = cells[policy]
     base, preset = split_name(policy)
@@ -59,4 +59,5 @@ def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
 
 
 def _margin(one: ReplaySummary, other: ReplaySummary) -> float:
+    """Return two standard errors of the difference of two policies' utilities, taken as independent."""
     return float(2 * (one.error**2 + other.error**2) ** 0.5)

@@ -1,4 +1,4 @@
-"""Checks of what every policy promises, for its author to run: in replay, and to a router.
+"""Checks of the promises of a policy, for its author to run: in replay, and as a router.
 
     from cabs_core import check_policy
     check_policy("my_policy")                  # silent, or PolicyError: which promise is broken, and how
@@ -38,8 +38,10 @@ _POOL = {
     "replay": {"rhos": [0, RHO]},
     "tuning_budget": 0,
 }
-#: decisions of the router that are scored, and decisions of the replay that the bundle must repeat
-_ROUTED, _REPEATED = 40, 60
+#: decisions of the router that are scored
+_ROUTED = 40
+#: decisions of the replay that the bundle must repeat
+_REPEATED = 60
 
 
 def check_policy(name: str, **options: Any) -> None:
@@ -73,7 +75,12 @@ def check_policy(name: str, **options: Any) -> None:
 
 @cache
 def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
-    """(the small pool, {stage: folder of its artifact}, what keeps the folders), made once a process."""
+    """Make the artifacts of a small pool, once a process.
+
+    Returns:
+        The pool, {stage: folder of its artifact}, and the object that deletes the folders when it is
+        collected.
+    """
     kept = TemporaryDirectory()
     pool = pool_from(_POOL)
     chain = Chain(ArtifactStore(f"{kept.name}/artifacts"), PoolFile(pool, Path(kept.name, "check.yaml")))
@@ -84,7 +91,7 @@ def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
 
 
 def _deployment(name: str, options: dict[str, Any]) -> None:
-    """From the problem to a bundle, through traffic, a restart and an estimate."""
+    """Check a policy from the problem to a bundle, through traffic, a restart and an estimate."""
     pool, made, _ = _pool()
     prompts = test_prompts(made)
     with TemporaryDirectory() as folder:
@@ -118,7 +125,7 @@ def _deployment(name: str, options: dict[str, Any]) -> None:
 
 
 def _traffic(name: str, bundle: Path, prompts: list[str], folder: Path) -> None:
-    """It routes, learns, and is the same router after a restart."""
+    """Check that a router routes and learns, and decides as before after it was saved and loaded."""
     with closing(Router.load(bundle, log=folder / "log.sqlite", seed=3)) as router:
         for i, text in enumerate(prompts[:_ROUTED]):
             routed = router.route(text)

@@ -1,4 +1,4 @@
-"""What checks say of a router, from the summary of its stage."""
+"""Verdicts of the checks of a router, from the summary of its stage."""
 
 from __future__ import annotations
 
@@ -7,18 +7,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from cabs_core.pipeline.stages.router import RouterSummary
 
-#: beyond these a check warns: milliseconds of a whole decision (median, 99th percentile), megabytes of a
-#: bundle
-SLOW_P50, SLOW_P99, LARGE = 15.0, 40.0, 200.0
+#: milliseconds of a whole decision beyond which a check warns: median and 99th percentile
+SLOW_P50 = 15.0
+SLOW_P99 = 40.0
+#: megabytes of a bundle beyond which a check warns
+LARGE = 200.0
 
 
 def verdicts(summary: RouterSummary) -> dict[str, tuple[bool, str]]:
-    """{check: (passed, text)} from a summary: same_decisions, latency, size."""
+    """Return {check: (passed, text)} of the checks same_decisions, latency and size of a router."""
     if summary.not_made:
         text = f"no router was made: {summary.not_made}"
         return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))
-    same, times = summary.same, summary.latency
-    p50, p99, size = times["total_p50"], times["total_p99"], summary.megabytes
+    same = summary.same
+    times = summary.latency
+    p50 = times["total_p50"]
+    p99 = times["total_p99"]
+    size = summary.megabytes
     return {
         "same_decisions": (
             same["different"] == 0,

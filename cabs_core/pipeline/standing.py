@@ -1,4 +1,4 @@
-"""The answer that a pool's report gives, for the leaderboard, for exporting and for deploying.
+"""Answers that the reports of pools give, for the leaderboard, for exporting and for deploying.
 
 A report gives no answer if `Chain.older_figures` says that its figures are of older data.
 """
@@ -26,14 +26,16 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
     for pool in store.children(("outcomes",)):
         if pool not in chains:
             verdicts[pool] = f"{NO_ANSWER}there is no pool file of this name"
-        elif older := chains[pool].older_figures():
-            verdicts[pool] = f"{NO_ANSWER}{older}"
-        elif verdict := _of_report(store, pool):
+            continue
+        older = chains[pool].older_figures()
+        verdict = f"{NO_ANSWER}{older}" if older else _of_report(store, pool)
+        if verdict:
             verdicts[pool] = verdict
     return verdicts
 
 
 def _of_report(store: ArtifactStore, pool: str) -> str:
+    """Return the verdict of a pool's report and its answer to the goal; empty without a report."""
     try:
         record = store.record(("reports", pool))
     except ProvenanceError:  # a damaged page is made again
@@ -46,7 +48,7 @@ def _of_report(store: ArtifactStore, pool: str) -> str:
 
 @dataclass(frozen=True)
 class Standing:
-    """What the report of a pool says of a router that is exported or deployed.
+    """Advice of a pool's report on a router that is exported or deployed.
 
     Attributes:
         recommended: the recommended option: keep, switch, rules or router. None if the report recommends
@@ -64,8 +66,10 @@ def standing(chain: Chain, policy: str | None = None) -> Standing:
     Args:
         policy: of the router that is asked about, which may be another one than the report judged.
     """
-    pool, parts = chain.pool.name, ("reports", chain.pool.name)
-    if older := chain.older_figures():
+    pool = chain.pool.name
+    parts = ("reports", pool)
+    older = chain.older_figures()
+    if older is not None:
         return Standing(None, f"the report has no answer: {older}")
     if not _of_report(chain.store, pool):
         return Standing(None, f"there is no report yet: `cabs run --pool {pool}` makes one")

@@ -1,4 +1,4 @@
-"""What the checks of a pool's data warn of, for its report."""
+"""Warnings of the checks of a pool's data, for its report."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 
 
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
-    """What the checks of a pool's data warn of, as far as it bears on the verdict; the accepted ones too."""
+    """Return the warnings of a pool's data that bear on the verdict, the accepted ones too, as sentences."""
     warnings = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
         record = store.record((stage.name, pool))
@@ -20,7 +20,8 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
             from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: few pools)
 
             warnings.append(judges_text(loading["judges"]))
-        gaps, dropped = loading.get("gaps", {}), loading.get("queries_dropped")
+        gaps = loading.get("gaps", {})
+        dropped = loading.get("queries_dropped")
         if gaps or dropped:
             from cabs_core.data.outcomes.gaps import (  # noqa: PLC0415  (pandas, scipy: few pools)
                 gaps_text,

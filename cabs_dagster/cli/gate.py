@@ -14,13 +14,13 @@ from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.chain_order import JOINING, KINDS, Planner, Wanted
 from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
-from cabs_dagster import checks, jobs, names
+from cabs_dagster import checks, job_names, names
+from cabs_dagster.chain_runs import POOL_TAG
 from cabs_dagster.cli.runner import QUIET, job
 from cabs_dagster.due import planner_of
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
-from cabs_dagster.sensors import POOL_TAG
 from cabs_dagster.specs import STAGE_TAG
 
 
@@ -74,32 +74,41 @@ def run_checks(
             cases.append(Case(_place("replay", partition), "up_to_date", "error", text))
         notify(f"{pool.name}: {counted(len(pool.policies), 'replay')} at rho {rho:g}")
         keys = {spec.key for spec in checks.check_specs("replay")}
-        cases += _evaluate(instance, jobs.REPLAY, partition, keys)
+        cases += _evaluate(instance, job_names.REPLAY, partition, keys)
     if wanted.rhos and audit:
         notify(f"{pool.name}: one trial of a sample of replays again")
         key = dg.AssetCheckKey(names.key("replay_audit"), checks.REPRODUCIBLE)
-        cases += _evaluate(instance, jobs.AUDIT, pool.name, {key}, {names.key("replay_audit")})
+        cases += _evaluate(instance, job_names.AUDIT, pool.name, {key}, {names.key("replay_audit")})
     if (wanted.rhos or pool.logged) and store.children(("marts",)):
         from cabs_assets.marts import models
 
         notify("SQL tests of the marts")
         keys = {spec.key for key, model in models().items() for spec in checks.sql_check_specs(key, model)}
-        cases += _evaluate(instance, jobs.RESULTS, pool.name, keys)
+        cases += _evaluate(instance, job_names.RESULTS, pool.name, keys)
     return cases
 
 
 def _replayed(chain: Chain, rho: float) -> bool:
+    """Return whether a policy of the pool has a replay at a rho."""
     return any(chain.store.record(target.parts) is not None for target in chain.replays([rho]))
 
 
 def _there(chain: Chain, asset: str) -> bool:
+    """Return whether an asset of the pool was made, so that its checks have something to read."""
     if asset == "deployed_router":
         return (deployed_folder(chain.pool.name) / HEADER).is_file() and _there(chain, "router")
     return chain.store.record((asset, chain.pool.name)) is not None
 
 
 def _first_fault(planner: Planner, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
-    """The first stage that is there and out of date, or None; and what is there and made from it."""
+    """Return the first stage that is there and out of date, and the assets whose checks wait for that stage.
+
+    Args:
+        there: the assets of the pool that were made.
+
+    Returns:
+        The status of the stage, or None if all stages are up to date, and the assets made from it.
+    """
     parts = planner.next_parts(pool, (*JOINING, "replay", "results"), Wanted(pays=True, alone=True))
     for status in (status for part in parts for status in part.due):
         name = status.target.stage
@@ -113,6 +122,7 @@ def _first_fault(planner: Planner, pool: str, there: Sequence[str]) -> tuple[Sta
 
 
 def _ended_by_budget(chain: Chain) -> str:
+    """Return a sentence about a collection that ended because its budget was spent, or an empty text."""
     record = chain.store.record(("answers", chain.pool.name)) if chain.pool.collected else None
     if record is None:
         return ""
@@ -124,11 +134,11 @@ def _ended_by_budget(chain: Chain) -> str:
 
 
 def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
-    """{job: those of the assets whose checks it has}."""
-    jobs_of = {"deployed_router": jobs.DEPLOY} | dict.fromkeys(jobs.COLLECTED, jobs.COLLECT)
+    """Return {job: the assets of the given ones whose checks the job has}."""
+    jobs_of = {"deployed_router": job_names.DEPLOY} | dict.fromkeys(job_names.COLLECTED, job_names.COLLECT)
     by_job: dict[str, list[str]] = {}
     for asset in assets:
-        by_job.setdefault(jobs_of.get(asset, jobs.PREPARE), []).append(asset)
+        by_job.setdefault(jobs_of.get(asset, job_names.PREPARE), []).append(asset)
     return by_job
 
 
@@ -139,7 +149,12 @@ def _evaluate(
     keys: set[dg.AssetCheckKey],
     assets: Collection[dg.AssetKey] = (),
 ) -> list[Case]:
-    """Launch a run of these checks (and of the assets that make them) and collect what they said."""
+    """Evaluate checks in a run and return what each of them said.
+
+    Args:
+        name: the job that has the checks.
+        assets: assets that the run makes, for checks that are evaluated only while their asset is made.
+    """
     part = job(name).get_subset(asset_selection=set(assets), asset_check_selection=keys)
     tags = {names.tag(POOL_TAG): partition.split("|")[0], STAGE_TAG: "checks", PROCESS_TAG: process_tag()}
     result = part.execute_in_process(
@@ -151,7 +166,7 @@ def _evaluate(
         outcome: CheckOutcome = "passed"
         if not check.passed:
             outcome = "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
-        place = _place(names.path_of(check.asset_key), "" if name == jobs.RESULTS else partition)
+        place = _place(names.path_of(check.asset_key), "" if name == job_names.RESULTS else partition)
         cases.append(Case(place, check.check_name, outcome, check.description or "", result.run_id))
     texts = [] if result.success else run_texts(result.all_events)
     for key in sorted(keys - seen):
@@ -162,4 +177,5 @@ def _evaluate(
 
 
 def _place(asset: str, partition: str) -> str:
+    """Return words for an asset and its partition, such as `splits [demo]`."""
     return asset + (f" [{partition}]" if partition else "")

@@ -13,7 +13,7 @@ _WORDS = b"\ninterrupted; run again to go on\n"
 
 @contextmanager
 def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM call `stop`."""
+    """Call `stop` at SIGINT and SIGTERM while the context lasts."""
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -23,17 +23,17 @@ def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
 
 
 def end(number: int, _frame: object = None) -> None:
-    """Say that it was interrupted, and end with exit code 130 or 143."""
+    """Print that the command was interrupted, and end the process with exit code 130 or 143."""
     os.write(2, _WORDS)
     os._exit(128 + number)
 
 
 def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
-    """Do the work in a thread; on SIGINT or SIGTERM end child processes, call `tidy`, and end with 130 or
-    143.
+    """Execute `work` in a thread, and end the process when SIGINT or SIGTERM arrives.
 
-    In the main thread Dagster handles signals itself between steps, and one may be lost; in a thread it does
-    not.
+    At a signal the child processes are terminated, `tidy` is called, and the exit code is 130 or 143. Dagster
+    handles signals of the main thread itself between steps, and one may be lost, which is why `work` runs in
+    another thread.
     """
     errors: list[BaseException] = []
 

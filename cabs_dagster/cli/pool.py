@@ -231,10 +231,10 @@ def _make_results(name: str = "") -> None:
     Args:
         name: a pool that becomes active.
     """
-    from cabs_dagster.cli.runner import Runner, run_until_interrupted
+    from cabs_dagster.cli.runner import CommandRunner, run_until_interrupted
     from cabs_dagster.partitions import register
 
-    def work(runner: Runner) -> None:
+    def work(runner: CommandRunner) -> None:
         register(runner.instance, runner.store, name)
         runner.make_results()
 

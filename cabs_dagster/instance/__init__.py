@@ -24,12 +24,15 @@ PACKAGES = Path(__file__).parents[2]
 
 
 def template(name: str) -> str:
-    """Text of a shipped dagster.yaml: `sqlite` or `postgres`."""
+    """Return the text of a shipped dagster.yaml. name: `sqlite` or `postgres`."""
     return (Path(__file__).parent / f"dagster.{name}.yaml").read_text(encoding="utf-8")
 
 
 def prepare_home() -> Path:
-    """Set DAGSTER_HOME (default `$CABS_HOME/dagster`) and write a dagster.yaml there when there is none."""
+    """Set DAGSTER_HOME, write a dagster.yaml there if there is none, and return the folder.
+
+    The default of DAGSTER_HOME is `$CABS_HOME/dagster`.
+    """
     home = Path(os.environ.get("DAGSTER_HOME") or cabs_home() / "dagster").expanduser().absolute()
     os.environ["DAGSTER_HOME"] = str(home)
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
@@ -54,7 +57,7 @@ def workspace() -> Path:
 
 @contextmanager
 def open_instance() -> Iterator[dg.DagsterInstance]:
-    """The persistent instance in DAGSTER_HOME, set up when needed.
+    """Open the persistent instance in DAGSTER_HOME, which is set up if needed.
 
     Raises:
         CabsError: dagster.yaml cannot be used, or its database cannot be reached or is damaged.
@@ -68,7 +71,8 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
         try:
             yield instance
         except Exception as error:
-            if not isinstance(cause := _first(error), sqlite3.DatabaseError):
+            cause = _first(error)
+            if not isinstance(cause, sqlite3.DatabaseError):
                 raise
             free = shutil.disk_usage(settings.parent).free
             advice = (
@@ -83,7 +87,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _explanation(settings: Path, error: Exception) -> str:
-    """What is wrong with the settings or the database behind them, and what to do."""
+    """Return what is wrong with the settings or the database behind them, and what to do."""
     text = str(error)
     variable = re.search(r'environment variable "(\w+)" which is not set', text)
     if variable:
@@ -104,7 +108,7 @@ def _explanation(settings: Path, error: Exception) -> str:
 
 
 def _first(error: BaseException) -> BaseException:
-    """The first error in a chain of causes."""
+    """Return the first error in a chain of causes."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error

@@ -1,8 +1,8 @@
-"""Mark runs as failed whose process is gone: nothing waits for them.
+"""Runs whose process is gone are marked as failed here, because nothing else waits for them.
 
 A process holds a file locked while it lives. `cabs run` names the file in the tags of its runs. The worker of
-a run that a daemon launched holds one of the run's id: its code server would tell of its death, unless that
-died as well (`cabs ui` ended, the machine restarted).
+a run that a daemon launched locks a file named after the run: its code server would report its death, unless
+the code server died as well (`cabs ui` ended, the machine restarted).
 """
 
 import atexit
@@ -24,6 +24,7 @@ _UNDER_WAY = [dg.DagsterRunStatus(s) for s in ("NOT_STARTED", "STARTING", "START
 
 @cache
 def _hold(path: Path) -> FileLock:
+    """Lock a file until this process ends, and return the lock. The file is removed at the end."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path)
     lock.acquire()
@@ -33,23 +34,25 @@ def _hold(path: Path) -> FileLock:
 
 @cache
 def _name() -> str:
+    """Return the name of this process's own locked file."""
     return f"{uuid.uuid4().hex}.lock"
 
 
 def _own_lock() -> Path:
+    """Lock this process's own file, if that was not done before, and return its path."""
     return Path(_hold(cabs_home() / "processes" / _name()).lock_file)
 
 
 def _of_runs() -> str:
-    """How names of files end that workers of runs hold on this machine."""
+    """Return the ending of the names of the files that workers of runs lock on this machine."""
     return f"@{socket.gethostname()}.lock"
 
 
 def hold_run(instance: dg.DagsterInstance, run_id: str) -> bool:
-    """Let `recover` see when this process dies, if it is the worker of a run.
+    """Lock a file for a run if this process is the run's worker, so that `recover` sees when it dies.
 
     Returns:
-        Whether it is one. A process that executes a step for another executor is none.
+        True if it is the worker. A process that executes a step for another executor is none.
     """
     events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     pids = [event.get_dagster_event().engine_event_data.metadata.get("pid") for event in events]
@@ -60,12 +63,15 @@ def hold_run(instance: dg.DagsterInstance, run_id: str) -> bool:
 
 
 def process_tag() -> str:
-    """`<host>:<locked file>` of this process, which holds the lock from the first call until it ends."""
+    """Return the tag of this process's runs, `<host>:<locked file>`.
+
+    The file stays locked from the first call until the process ends.
+    """
     return f"{socket.gethostname()}:{_own_lock()}"
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
-    """Mark the runs of killed processes as failed, so that nothing waits for them. Returns their ids."""
+    """Mark the runs of killed processes as failed, so that nothing waits for them, and return their ids."""
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
@@ -86,7 +92,10 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
 
 
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
-    """Give back what a run held that was stopped, or whose worker died, while no daemon was there."""
+    """Free the slots of concurrency pools that ended runs still hold.
+
+    Such a run was stopped, or its worker died, while there was no daemon.
+    """
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else ():
         run = instance.get_run_by_id(run_id)
@@ -95,16 +104,17 @@ def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
 
 
 def _end(instance: dg.DagsterInstance, run: dg.DagsterRun, text: str) -> None:
-    """Mark a run as failed and give back its steps' slots of pools (gpu, duckdb): else the next step waits
-    for ever.
+    """Mark a run as failed, and free its slots of concurrency pools (gpu, duckdb).
 
-    Dagster's daemon gives slots back as well, but `cabs run` needs no daemon.
+    The next step would wait for the slots for ever. Dagster's daemon frees slots as well, but `cabs run`
+    needs no daemon.
     """
     instance.report_run_failed(run, text)
     instance.event_log_storage.free_concurrency_slots_for_run(run.run_id)
 
 
 def _is_locked(path: Path) -> bool:
+    """Return whether a file is there and another process holds its lock."""
     if not path.is_file():
         return False
     try:
@@ -126,7 +136,7 @@ def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:
-    """Mark what this process was running as failed, for when it is interrupted and about to exit."""
+    """Mark the runs of this process as failed. Called when it is interrupted and about to exit."""
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
         _end(instance, run, "Interrupted.")

@@ -23,8 +23,10 @@ import click
 
 from cabs_core.base.errors import CabsError
 
-_SET_DEATH_SIGNAL, _SET_SUBREAPER = 1, 36  # prctl(2)
-#: {words of a service's command line: what ends with the service, for people}
+#: options of prctl(2)
+_SET_DEATH_SIGNAL = 1
+_SET_SUBREAPER = 36
+#: {words of a service's command line: the name of the service, for people}
 _SERVICES = {
     "dagster_webserver": "Dagster's web server",
     "dagster._daemon": "Dagster's daemon, which runs sensors, schedules and queued runs,",
@@ -152,9 +154,10 @@ def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _descendants() -> dict[int, tuple[int, str]]:
-    """{process id: (its parent's, its command line)} of the descendants of this process (Linux; else none).
+    """Return {process id: (its parent's id, its command line)} of the descendants of this process.
 
-    Not of its children alone: one that is ending has lost its name before its own children come to us.
+    Children alone are not enough: a child that is ending has lost its name before its own children come to
+    this process. Empty on systems other than Linux.
     """
     there = {}
     for folder in Path("/proc").glob("[0-9]*"):
@@ -172,6 +175,7 @@ def _descendants() -> dict[int, tuple[int, str]]:
 
 
 def _end(pids: Iterable[int], number: int) -> None:
+    """Send a signal to processes, and collect those that ended."""
     for pid in pids:
         with suppress(ProcessLookupError, ChildProcessError):
             os.kill(pid, number)
@@ -179,19 +183,24 @@ def _end(pids: Iterable[int], number: int) -> None:
 
 
 def end_services(patience: float = 10.0) -> None:
-    """Terminate the services that are left, kill them after `patience` seconds."""
+    """Terminate the services that are left, and kill them after `patience` seconds."""
     end = time.monotonic() + patience
     names = (*_SERVICES, _CODE)
-    while services := [p for p, (_, line) in _descendants().items() if any(name in line for name in names)]:
+    while True:
+        services = [p for p, (_, line) in _descendants().items() if any(name in line for name in names)]
+        if not services:
+            return
         _end(services, signal.SIGTERM if time.monotonic() < end else signal.SIGKILL)
         time.sleep(0.1)
 
 
 def end_runs(patience: float = 30.0) -> None:
-    """Interrupt the runs, which are children of this process once the services are gone; kill those that go
-    on for more than `patience` seconds.
+    """Interrupt the runs, and kill those that go on for more than `patience` seconds.
+
+    Once the services are gone, the runs are children of this process.
     """
-    end, interrupted = time.monotonic() + patience, set[int]()
+    end = time.monotonic() + patience
+    interrupted = set[int]()
     with suppress(ChildProcessError):  # none is left
         while True:
             while os.waitpid(-1, os.WNOHANG)[0]:

@@ -31,6 +31,7 @@ def end_if_it_does_not_react(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def _watch(instance: dg.DagsterInstance, run_id: str, read: int) -> None:
+    """Wait for SIGINT in the pipe `read`, and end the process if its run goes on for `PATIENCE` seconds."""
     while signal.SIGINT not in os.read(read, 64):
         pass
     ended = threading.Event()  # never set: it is a sleep that ends with the process

@@ -19,7 +19,7 @@ from cabs_core.base.catalog.policies import policies
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.report.plots.page import start_bundling, vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
-from cabs_dagster.cli.runner import Runner
+from cabs_dagster.cli.runner import CommandRunner
 from cabs_dagster.instance import open_instance
 from dbt_like_sql import runner
 from dbt_like_sql.artifacts import Marts
@@ -38,7 +38,7 @@ def world(_ran: Path, tmp_path_factory: pytest.TempPathFactory):
 
 def launched(**options) -> list[tuple[str, str, tuple[str, ...]]]:
     with open_instance() as instance:
-        runner = Runner(instance)
+        runner = CommandRunner(instance)
         runner.run_pool(chain_of().pool_file, **options)
         return runner.launched
 

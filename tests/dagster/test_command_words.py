@@ -130,7 +130,7 @@ def test_a_module_in_the_current_directory_is_not_imported(tiny_pool: Path, tmp_
     for name in ("random", "json", "torch", "pandas", "dagster", "cabs_dagster"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('imported from the current directory')\n")
     code = (
-        "import sys; from cabs_dagster.cli.runner import job, Runner; import dagster as dg\n"
+        "import sys; from cabs_dagster.cli.runner import job, CommandRunner; import dagster as dg\n"
         "from cabs_dagster.cli import main; before = list(sys.path)\n"
         "try: main(['run', 'tiny', '--policies', 'random', '--no-report'])\n"
         "except SystemExit as end: assert not end.code, end.code\n"

@@ -27,7 +27,7 @@ from cabs_core.router.policies_on_log import held_out, probabilities
 from cabs_core.router.router import Router
 from cabs_dagster.due import planner_of
 from cabs_dagster.instance import open_instance
-from cabs_dagster.jobs import PREPARE, RESULTS
+from cabs_dagster.job_names import PREPARE, RESULTS
 from cabs_dagster.sensors import follow_up
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]

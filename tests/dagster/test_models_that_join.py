@@ -19,10 +19,11 @@ from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
 from cabs_core.router.promotion import roll_back
 from cabs_core.router.router import Router
-from cabs_dagster.cli.runner import RunFailed, Runner
+from cabs_dagster.chain_runner import RunFailed
+from cabs_dagster.cli.runner import CommandRunner
 from cabs_dagster.due import planner_of
 from cabs_dagster.instance import open_instance
-from cabs_dagster.jobs import JOIN, PREPARE
+from cabs_dagster.job_names import JOIN, PREPARE
 from cabs_dagster.partitions import register
 from cabs_dagster.sensors import chain_requests, follow_up
 
@@ -59,7 +60,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
             with pytest.raises(RunFailed, match="cannot join"):  # all else is made
                 failing.run_pool(chain_of().pool_file, report=False)
             assert [job for job, *_ in failing.launched][:2] == [JOIN, PREPARE]
-            runner = Runner(instance)
+            runner = CommandRunner(instance)
             events = runner.execute(JOIN, "tiny", joins()[0].assets, {})
         (join,) = [e for e in events if e.is_step_materialization and e.step_key == "deployed_router"]
         assert join.partition == "tiny" and NEW in str(join.materialization.metadata)
@@ -82,7 +83,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
         assert not joins()
 
 
-class CannotJoin(Runner):
+class CannotJoin(CommandRunner):
     """Makes nothing, and no model can join."""
 
     def execute(self, name: str, partition: Any, assets: Iterable[str], config: Mapping[str, Any]) -> None:

@@ -21,7 +21,8 @@ from cabs_dagster.definitions import defs
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import open_instance
 from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
-from cabs_dagster.jobs import PREPARE, progress_logger, waiting_for
+from cabs_dagster.job_names import PREPARE
+from cabs_dagster.progress import progress_logger, waiting_for
 from cabs_dagster.sensors import keep_partitions
 
 _OWNER = """import sys

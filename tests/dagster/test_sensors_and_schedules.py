@@ -23,7 +23,8 @@ from cabs_core.pipeline.chain_order import Planner
 from cabs_core.pipeline.pages import OLDER_DATA, page_parts
 from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
-from cabs_dagster.jobs import PREPARE, REPLAY, RESULTS, jobs
+from cabs_dagster.job_names import PREPARE, REPLAY, RESULTS
+from cabs_dagster.jobs import jobs
 from cabs_dagster.resources import AlertResource, CabsResource
 from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import follow_up, report_failures, sensors, watch_pool_files

@@ -17,7 +17,7 @@ from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster import partitions
 from cabs_dagster.cli import main
-from cabs_dagster.cli.runner import Runner
+from cabs_dagster.cli.runner import CommandRunner
 from cabs_dagster.instance import open_instance
 from cabs_dagster.sensors import keep_partitions
 
@@ -66,7 +66,7 @@ def planned() -> set[str]:
 
 
 def ran(instance: dg.DagsterInstance) -> set[str]:
-    runner = Runner(instance)
+    runner = CommandRunner(instance)
     runner.run_pool(find_pool("mine"))
     return {a for _, _, assets in runner.launched for a in assets if watched(a)}
 

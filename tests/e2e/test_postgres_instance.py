@@ -15,7 +15,7 @@ from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_dagster.build import build_defs
 from cabs_dagster.instance import open_instance, template
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag, recover
-from cabs_dagster.jobs import PREPARE
+from cabs_dagster.job_names import PREPARE
 from cabs_dagster.sensors import watch_pool_files
 from tests.postgres import Postgres, program
 

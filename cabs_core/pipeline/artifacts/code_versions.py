@@ -27,7 +27,7 @@ ROOT = PACKAGE_FOLDER
 
 @cache
 def module_file(module: str) -> Path | None:
-    """File of a module of `cabs_core`, without importing it; None for anything else."""
+    """Return the file of a module of `cabs_core` without importing it, or None for any other module."""
     package, *rest = module.split(".")
     if package != PACKAGE:
         return None
@@ -39,7 +39,7 @@ def module_file(module: str) -> Path | None:
 
 
 def expand(module: str) -> Iterator[str]:
-    """The module itself; for `package.*` every module below the package."""
+    """Yield the module itself, or every module below the package of `package.*`."""
     if not module.endswith(".*"):
         yield module
         return
@@ -82,7 +82,7 @@ def _is_docstring(first: list[ast.AST]) -> bool:
 
 
 def _without_types(node: ast.AST) -> list[ast.AST]:
-    """The statement itself; of `if TYPE_CHECKING:` what runs, which is its `else`."""
+    """Return the statements that run: the statement itself, or the `else` of `if TYPE_CHECKING:`."""
     test = node.test if isinstance(node, ast.If) else None
     name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
     return (node.orelse or [ast.Pass()]) if name == "TYPE_CHECKING" else [node]  # type: ignore[attr-defined]  # of an If
@@ -97,15 +97,17 @@ class SourceCode:
 
 
 def read_source(path: Path) -> SourceCode:
-    """A file as it is now; parsed once per process and version of the file."""
+    """Read a file as it is now. A version of a file is parsed once per process."""
     status = path.stat()
     return _parsed(path, (status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino))
 
 
 @cache
 def _parsed(path: Path, stamp: tuple[int, ...]) -> SourceCode:
+    """Parse a file. The stamp makes a changed file another key of the cache."""
     source = path.read_bytes()
-    key, known = hashlib.sha256(_reader() + source).hexdigest(), _known()
+    key = hashlib.sha256(_reader() + source).hexdigest()
+    known = _known()
     if key not in known:
         tree = ast.parse(source, filename=str(path))
         imports = tuple(dict.fromkeys(_keep_behaviour(tree)))
@@ -124,12 +126,13 @@ _MOST_KNOWN = 2000
 
 @cache
 def _reader() -> bytes:
+    """Return a hash of this module and of Python's version, on which the result of parsing depends."""
     return hashlib.sha256(Path(__file__).read_bytes() + sys.version.encode()).digest()
 
 
 @cache
 def _known() -> _Known:
-    """What processes before this one have parsed."""
+    """Return what earlier processes parsed, {hash of a file and of its reader: its behaviour and imports}."""
     try:
         known: _Known = json.loads(_KNOWN.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -138,14 +141,15 @@ def _known() -> _Known:
 
 
 def _keep_known(before: int) -> None:
-    """Write what this process has parsed beyond the first so many, where it may."""
-    if len(known := _known()) > before and not sys.dont_write_bytecode:
+    """Write what this process has parsed beyond the first `before` entries, if it may."""
+    known = _known()
+    if len(known) > before and not sys.dont_write_bytecode:
         with suppress(StorageError):
             write_text(_KNOWN, json.dumps(dict([*known.items()][-_MOST_KNOWN:])))
 
 
 def _origin(module: str, name: str) -> str:
-    """The module that `from module import name` takes the name from: packages only pass names on."""
+    """Return the module from which `from module import name` takes the name: packages only pass names on."""
     if not name or module_file(f"{module}.{name}") is not None:
         return f"{module}.{name}" if name else module
     path = module_file(module)
@@ -157,7 +161,10 @@ def _origin(module: str, name: str) -> str:
 
 
 def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]:
-    """{module: file} of the modules of `cabs_core` reached from `modules`, those in `stop` left out.
+    """Return {module: file} of the modules of `cabs_core` that can be reached from `modules`.
+
+    Args:
+        stop: modules that are left out, with everything that only they import.
 
     Raises:
         LookupError: a starting module does not exist, which would silently pin the version.
@@ -166,7 +173,8 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
     missing = [module for module in queue if module_file(module) is None and module.startswith(PACKAGE)]
     if missing or not queue:
         raise LookupError(f"code version: no such module: {', '.join(missing) or 'none was named'}")
-    excluded, reached = {name for module in stop for name in expand(module)}, dict[str, Path]()
+    excluded = {name for module in stop for name in expand(module)}
+    reached: dict[str, Path] = {}
     while queue:
         module = queue.pop()
         path = None if module in reached or module in excluded else module_file(module)
@@ -179,13 +187,19 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
 def code_version(
     modules: Collection[str], stop: Iterable[str] = (), files: Iterable[Path] = (), extra: object = None
 ) -> str:
-    """Twelve hex digits over the behaviour of every module reached, the bytes of `files` and of modules of
-    other packages, and `repr(extra)`.
+    """Return twelve hex digits over the behaviour of every module that can be reached.
+
+    Args:
+        modules: where to start. Of a module of another package the bytes of its file count.
+        stop: see `closure`.
+        files: further files whose bytes count.
+        extra: further value, whose `repr` counts.
 
     Raises:
         LookupError: a starting module does not exist.
     """
-    digest, before = hashlib.sha256(), len(_known())
+    digest = hashlib.sha256()
+    before = len(_known())
     for name, path in sorted(closure(modules, stop).items()):
         digest.update(f"{name}={read_source(path).behaviour};".encode())
     _keep_known(before)

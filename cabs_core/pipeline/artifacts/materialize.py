@@ -1,4 +1,4 @@
-"""Making one artifact: verify the inputs; where it is not there, build, record and publish."""
+"""Making one artifact: its inputs are verified, its files are built and recorded, and both are published."""
 
 import ctypes
 import sys
@@ -20,13 +20,13 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore, Parts
 
 @dataclass(frozen=True)
 class Options:
-    """How a stage is run. None of these changes a result.
+    """Settings of a run that makes artifacts. None of them changes a result.
 
     Attributes:
         force: compute although the artifact is there and nothing changed.
         device: where networks run: auto, cpu or cuda.
-        run_id: who makes it, for the record.
-        notify: told how far it is, in words.
+        run_id: the run that makes the artifact, for the record.
+        notify: called with words on how far the work is.
     """
 
     force: bool = False
@@ -86,8 +86,12 @@ def make_artifact(
 
 
 def _give_back() -> None:
-    """Return freed memory to the system: allocators keep it, and the next stage's would come on top."""
-    if arrow := sys.modules.get("pyarrow"):
+    """Return freed memory to the system.
+
+    Allocators keep it, and the next stage's memory would come on top.
+    """
+    arrow = sys.modules.get("pyarrow")
+    if arrow is not None:
         arrow.default_memory_pool().release_unused()
     with suppress(OSError, AttributeError):  # where the C library is not glibc
         ctypes.CDLL(None).malloc_trim(0)
@@ -100,7 +104,7 @@ def produce(
     work: Callable[[Path], dict[str, Any]],
     run_id: str = "",
 ) -> Record:
-    """Let `work` fill a folder, write the record, and publish both as one."""
+    """Let `work` fill a folder, write the record, publish both as one, and return the record."""
     started = time.perf_counter()
     with store.write(parts) as folder:
         summary = work(folder)

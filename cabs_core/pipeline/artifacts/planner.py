@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
@@ -40,7 +41,7 @@ class Finding:
     record: Record | None = None
 
     def __str__(self) -> str:
-        """Words such as `out of date (splits changed)`."""
+        """Return words such as `out of date (splits changed)`."""
         if self.state == "missing":
             return "not there"
         more = f"; and {len(self.reasons) - 3} more" if len(self.reasons) > 3 else ""
@@ -98,7 +99,8 @@ def examine(artifact: Artifact, finding_of: Callable[[Artifact], Finding]) -> Fi
             return Finding("blocked", found.reasons, record=record)
         if found.state != "fresh" or found.record is None:
             return Finding("waiting", (f"{source.name} has to be made first",), record=record)
-        if failed := found.record.summary.get("blocked"):
+        failed = found.record.summary.get("blocked")
+        if failed:
             why = f"{source.name} failed a check ({'; '.join(failed)})"
             return Finding("blocked", (why,), record=record)
         inputs[source.name] = found.record
@@ -134,13 +136,14 @@ class Status(Finding):
 
 @dataclass(frozen=True)
 class OlderData:
-    """Why figures that are there are not those of the data, settings and code at hand: no verdict rests on
-    them.
+    """Reasons why figures that are there are not of the data, settings and code at hand.
+
+    No verdict rests on them.
 
     Attributes:
         reasons: what failed a check or changed.
-        made: when the figures' artifacts were made; since: when a check failed, empty where something
-            changed. Both UTC, ISO 8601.
+        made: when the figures' artifacts were made, UTC, ISO 8601.
+        since: when a check failed, UTC, ISO 8601. Empty if something changed instead.
     """
 
     reasons: tuple[str, ...]
@@ -148,7 +151,7 @@ class OlderData:
     since: str = ""
 
     def __str__(self) -> str:
-        """A sentence or two."""
+        """Return a sentence that says when the figures were made and why they are of older data."""
         after = f"since {self.since}" if self.since else "since then"
         return f"The figures are of older data, made {self.made}; {after}: {'; '.join(self.reasons)}."
 
@@ -166,19 +169,22 @@ class Chain:
         self._known: dict[tuple[str, ...], Status] = {}
 
     def over(self, policies: Collection[str]) -> Chain:
-        """The chain cut to the given policies and those that are tuned already; none given: the whole chain.
+        """Return the chain cut to the given policies and those that are tuned already.
 
         Tuning then waits for no other policy. A later run over all policies tunes the rest and keeps these.
+        The chain itself is returned if no policies are given or none is cut.
         """
         if not policies:
             return self
         kept = tuple(p for p in self.pool.policies if p in policies or p in self.tuned)
+        if kept == self.pool.policies:
+            return self
         pool = self.pool.model_copy(update={"policies": kept})
         return Chain(self.store, replace(self.pool_file, pool=pool))
 
     @property
     def tuned(self) -> tuple[str, ...]:
-        """The pool's policies that were tuned; none where there is no tuning that can be read."""
+        """The pool's policies that were tuned. Empty if there is no tuning that can be read."""
         try:
             record = self.store.record(self.stage("tuning").parts)
         except ProvenanceError:
@@ -191,24 +197,28 @@ class Chain:
         return tuple(s.name for s in POOL_STAGES.values() if s.only in ("", self.pool.source.kind))
 
     def stage(self, name: str) -> Target:
-        """Target of a pool stage, also of one that is made on request only."""
+        """Return the target of a pool stage, also of one that the pool does not have."""
         return Target(name, self.pool)
 
     def replays(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> Iterator[Target]:
-        """Replay targets: every rho and policy of the pool, or those given; none of a log."""
+        """Yield the replay targets of every rho and policy of the pool, or of those given. A log has none."""
         for rho in () if self.pool.logged else tuple(rhos) or self.pool.replay.rhos:
             for policy in tuple(policies) or self.pool.policies:
                 yield Target("replay", self.pool, rho, policy)
 
     def status(self, target: Target) -> Status:
-        """State of a target, its inputs examined first."""
+        """Return the state of a target, its inputs examined first."""
         if target.parts not in self._known:
             self._known[target.parts] = self._examine(target)
         return self._known[target.parts]
 
     def forget(self, target: Target) -> None:
-        """Look at this target, and at whatever may depend on it, afresh."""
-        self._known.clear() if target.policy is None else self._known.pop(target.parts, None)
+        """Forget the state of a target and of whatever may depend on the target."""
+        self.__dict__.pop("_older_figures", None)
+        if target.policy is None:
+            self._known.clear()
+        else:
+            self._known.pop(target.parts, None)  # nothing of the chain is made from a replay
 
     def _examine(self, target: Target) -> Status:
         return Status(target=target, **vars(examine(_OfPool(self, target), self._finding)))
@@ -218,7 +228,7 @@ class Chain:
         return self.status(artifact.target)
 
     def require(self, target: Target) -> dict[str, Path]:
-        """{input stage: folder} of a target, every input verified down to the bytes of its files.
+        """Return {input stage: folder} of a target, every input verified down to the bytes of its files.
 
         Raises:
             ProvenanceError: an input is missing, was made from other inputs or settings than those at hand,
@@ -232,12 +242,16 @@ class Chain:
         return {source.stage: self.current(source, target.described) for source in target.inputs}
 
     def current(self, target: Target, needed_by: str) -> Path:
-        """Folder of an artifact that is up to date, its files compared with its record.
+        """Return the folder of an artifact that is up to date, its files compared with its record.
+
+        Args:
+            needed_by: words for the artifact or router that needs this one.
 
         Raises:
-            ProvenanceError: see `require`; `needed_by` says whose input it is.
+            ProvenanceError: see `require`.
         """
-        if (problem := self._first_problem(target)) is not None:
+        problem = self._first_problem(target)
+        if problem is not None:
             raise ProvenanceError(
                 f"{needed_by} needs {problem.target.described}, which is {problem}: `cabs run --pool "
                 f"{self.pool.name}` makes it, as does materialising {problem.target.stage} in Dagster"
@@ -245,8 +259,13 @@ class Chain:
         return self.verified(target)
 
     def made(self, target: Target) -> Record:
-        """The record of an artifact that is there. Raises ProvenanceError where there is none."""
-        if record := self.store.record(target.parts):
+        """Return the record of an artifact that is there, up to date or not.
+
+        Raises:
+            ProvenanceError: there is none.
+        """
+        record = self.store.record(target.parts)
+        if record is not None:
             return record
         raise ProvenanceError(
             f"pool {self.pool.name} has not been run yet, or not up to here ({target.stage}): `cabs run "
@@ -254,7 +273,7 @@ class Chain:
         )
 
     def verified(self, target: Target) -> Path:
-        """Folder of an artifact that is there, its files compared with its record.
+        """Return the folder of an artifact that is there, stale or not, its files compared with its record.
 
         Raises:
             ProvenanceError: there is none, or a file was altered.
@@ -262,6 +281,7 @@ class Chain:
         return self.store.verified(target.parts, self.made(target))
 
     def _first_problem(self, target: Target) -> Status | None:
+        """Return the state of the first artifact that keeps a target from being up to date, or None."""
         status = self.status(target)
         if status.state == "fresh":  # so is whatever it is made from
             return None
@@ -275,6 +295,11 @@ class Chain:
         figures made before are not those of the data, settings and code at hand. Policies and rhos that were
         not played yet do not count: a report of a part says that it is one.
         """
+        return self._older_figures
+
+    @cached_property
+    def _older_figures(self) -> OlderData | None:
+        """The value of `older_figures`, for which all artifacts of the pool are examined."""
         if self.pool.logged:
             return self.older_data([self.stage("off_policy")])
         played = self.over(self.tuned)
@@ -290,7 +315,8 @@ class Chain:
         since = ""
         for target in targets:
             try:
-                if (record := self.store.record(target.parts)) is None:
+                record = self.store.record(target.parts)
+                if record is None:
                     continue
                 problem = self._first_problem(target)
             except (PoolError, ProvenanceError) as error:  # its table is gone, say, or its record is damaged
@@ -310,12 +336,17 @@ class Chain:
         return OlderData(tuple(reasons), made or "at an unknown time", since) if reasons else None
 
     def require_current(self, targets: Iterable[Target]) -> None:
-        """Raises ProvenanceError where one of these artifacts is there and of older data."""
-        if older := self.older_data(targets):
+        """Check that none of these artifacts is there and of older data.
+
+        Raises:
+            ProvenanceError: one is; the message says why.
+        """
+        older = self.older_data(targets)
+        if older is not None:
             raise ProvenanceError(f"pool {self.pool.name}: {older} `cabs run --pool {self.pool.name}` first")
 
     def overview(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> list[Status]:
-        """Statuses of all stages and replays, in the order in which they are made."""
+        """Return the states of all stages and replays, in the order in which they are made."""
         stages = [self.status(self.stage(name)) for name in self.stages]
         return stages + [self.status(target) for target in self.replays(rhos, policies)]
 

@@ -25,29 +25,32 @@ LATER = "made by a later version; `cabs run` makes it again"
 
 
 def content_hash(files: Mapping[str, Mapping[str, Any]], volatile: Iterable[str] = ()) -> str:
-    """One hash over names and hashes of the files, the volatile ones left out."""
+    """Return one hash over names and hashes of files. Volatile files are left out."""
     skip = set(volatile)
     return stable_hash({name: entry["sha256"] for name, entry in files.items() if name not in skip}, 32)
 
 
 def described(name: str, partition: str) -> str:
-    """An artifact in words, such as `replay/lin_ucb of pool demo at rho 300`."""
+    """Return words for an artifact, such as `replay/lin_ucb of pool demo at rho 300`."""
     pool, _, rho = partition.partition("|")
     return name + (f" of pool {pool}" if pool else "") + (f" at rho {float(rho):g}" if rho else "")
 
 
 def _short(value: Any) -> str:
+    """Return a value as JSON of at most 80 characters."""
     text = json.dumps(value, sort_keys=True)
     return text if len(text) <= 80 else text[:77] + "..."
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What an artifact would be made from now: a stage of a pool, a replay, a mart or a page.
+    """Everything that determines an artifact: a stage of a pool, a replay, a mart or a page.
 
     Attributes:
-        name, partition: which artifact it is.
-        config: the settings that it reads; inputs: {name: content hash}.
+        name, partition: the identity of the artifact.
+        code_version: hash of the code that makes it.
+        config: {setting: value} of the settings that it reads.
+        inputs: {name: content hash} of what it is made from.
         volatile: files with wall-clock measurements, which are no part of the content.
     """
 
@@ -70,7 +73,7 @@ class Recipe:
         return described(self.name, self.partition)
 
     def outdated(self, record: Record) -> list[str]:
-        """Reasons why the artifact of a record is not what would be made now; empty when it is."""
+        """Return why a record's artifact is not what would be made now, empty if it is."""
         if record.other_version:
             return [record.other_version]
         if record.key == self.key:
@@ -84,7 +87,8 @@ class Recipe:
             elif self.inputs[name] != record.inputs[name]:
                 reasons.append(f"{name} changed")
         for name in sorted(set(self.config) | set(record.config)):
-            old, new = record.config.get(name), self.config.get(name)
+            old = record.config.get(name)
+            new = self.config.get(name)
             if old != new:
                 reasons.append(f"setting {name}: {_short(old)} -> {_short(new)}")
         if self.code_version != record.code_version:
@@ -100,10 +104,14 @@ class Recipe:
         seconds: float = 0.0,
         run_id: str = "",
     ) -> Record:
-        """The record of the artifact that was just made.
+        """Return the record of the artifact that was just made by this recipe.
 
         Args:
-            files: as `hash_folder` gives them. content: its content hash where it is not that of the files.
+            files: as `hash_folder` gives them.
+            summary: what the stage found, as JSON values.
+            content: hash of the content if it is not that of the files.
+            seconds: how long the work took.
+            run_id: the run that made the artifact.
         """
         return Record(
             **vars(self),
@@ -119,10 +127,13 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Record(Recipe):
-    """What is known of one artifact: what it was made from, and what came of it. Plain JSON on disk.
+    """A recipe that was followed, and what came of it. Plain JSON on disk.
 
     Attributes:
-        content: hash of its files, the volatile ones left out; pruned: files that were deleted since.
+        content: hash of its files, the volatile ones left out.
+        files: {name: {"sha256", "bytes"}}.
+        pruned: files that were deleted since.
+        packages: {package: version} at the time.
         created: UTC, ISO 8601; seconds: how long it took.
     """
 
@@ -166,7 +177,7 @@ class Record(Recipe):
         return Record(**loaded | {name: tuple(loaded[name]) for name in ("volatile", "pruned")})
 
     def to_bytes(self) -> bytes:
-        """JSON bytes, keys sorted, with a hash over all of it as `seal`."""
+        """Return the record as JSON, keys sorted, with a hash over all of it as `seal`."""
         values = json.loads(json.dumps(asdict(self) | {"format": FORMAT}))
         return json.dumps(values | {"seal": stable_hash(values, 32)}, sort_keys=True, indent=1).encode()
 
@@ -189,6 +200,7 @@ class OtherVersionRecord(Record):
 
 
 def _of_other_version(loaded: Mapping[str, Any], reason: str) -> OtherVersionRecord:
+    """Return the record that another version wrote, reduced to its identity and time."""
     return OtherVersionRecord(
         name=str(loaded.get("name", "")),
         partition=str(loaded.get("partition", "")),

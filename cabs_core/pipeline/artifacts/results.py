@@ -1,4 +1,4 @@
-"""What a stage found: a frozen dataclass in the stage's module, kept in its record as JSON."""
+"""Summaries: what a stage found, as a frozen dataclass in the stage's module, kept in its record as JSON."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from cabs_core.pipeline.artifacts.provenance import EARLIER, Record
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What a stage found, a JSON-able field a figure; each stage's module has a class of its own.
+    """Figures of a stage that was made, each a JSON-able field. Each stage's module has a class of its own.
 
     Attributes:
-        rows: number of rows of the stage's table; None where it writes none.
+        rows: number of rows of the stage's table; None if it writes none.
         checks: results of the checks of data that it ran, as `CheckResult` has them.
-        blocked: what failed of those that stop the chain, in words.
+        blocked: failed checks that stop the chain, in words.
         parts: {policy: hash of what a replay of this policy reads of the stage}.
     """
 
@@ -37,13 +37,17 @@ class Summary:
         return cls(**record.summary)
 
     def shown(self) -> dict[str, Any]:
-        """{words: figure, text, or rows with equal keys} for people, in the order in which they are shown."""
+        """Return {words: figure, text, or rows with equal keys} for people, in the order of display."""
         return {} if self.rows is None else {"rows": self.rows}
 
     def outdated(self, chain: Any) -> list[str]:
-        """Why it is to be made again although nothing changed, by its `Chain`; of stages that go on."""
+        """Return why the stage is to be made again although nothing changed. Stages that go on override this.
+
+        Args:
+            chain: the `Chain` of the pool.
+        """
         return []
 
     def lines(self) -> list[str]:
-        """The same for a terminal; of stages that `cabs collect` makes."""
+        """Return the figures as lines for a terminal. Stages that `cabs collect` makes override this."""
         return []

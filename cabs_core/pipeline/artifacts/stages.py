@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -202,10 +202,36 @@ REPLAY = Stage(
 
 
 def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
-    """{dotted field: JSON value} of the pool's settings, nested models flattened to their leaves.
+    """Return {dotted field: JSON value} of a pool's settings, nested models flattened to their leaves.
 
     Fields that pools of this kind do not have are left out: a log has no `replay.latency_weight`.
+
+    Args:
+        settings: dotted fields, such as `replay.trials`, or whole sections, such as `split`.
     """
+    return dict(_picked(_Identity(pool), settings))
+
+
+class _Identity:
+    """A pool as a key of a cache, equal to itself alone.
+
+    Comparing all settings of pools would take longer than reading those that are asked for.
+    """
+
+    def __init__(self, pool: ModelPool):
+        self.pool = pool
+
+    def __hash__(self) -> int:
+        return id(self.pool)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self.pool is other.pool
+
+
+@lru_cache(maxsize=64)
+def _picked(key: _Identity, settings: tuple[str, ...]) -> dict[str, Any]:
+    """Return the settings of a pool. All replays of a pool have the same, so they are read once."""
+    pool = key.pool
     data = pool.model_dump(mode="json") | _derived(pool)
     picked: dict[str, Any] = {}
     for dotted in settings:

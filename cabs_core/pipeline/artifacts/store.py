@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import lru_cache
 from pathlib import Path
 
 from cabs_core.base.atomic import atomic_directory, write_bytes
@@ -21,7 +22,18 @@ from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
 
 Parts = tuple[str, ...]
 #: how often, and after how many seconds more each time, an artifact is read that another run replaces
-_ATTEMPTS, _PAUSE = 6, 0.5
+_ATTEMPTS = 6
+_PAUSE = 0.5
+
+
+@lru_cache(maxsize=20_000)
+def _read_record(path: str, stamp: tuple[int, int, int]) -> Record:
+    """Read a record. The stamp makes a file that was written again another key of the cache.
+
+    A tick of a sensor reads the records of all pools, of which few have changed since the last tick.
+    """
+    with open(path, "rb") as file:
+        return Record.parse(file.read())
 
 
 class ArtifactStore:
@@ -44,7 +56,7 @@ class ArtifactStore:
         self.url = url.rstrip("/")
 
     def location(self, parts: Parts) -> str:
-        """Path or URL to show to people."""
+        """Return the path or URL of an artifact, to show to people."""
         return "/".join((self.url, *parts))
 
     def record(self, parts: Parts) -> Record | None:
@@ -57,7 +69,9 @@ class ArtifactStore:
         """
         try:
             if not self.remote:
-                return Record.parse(self.root.joinpath(*parts, RECORD_NAME).read_bytes())
+                path = os.path.join(self.root, *parts, RECORD_NAME)
+                status = os.stat(path)
+                return _read_record(path, (status.st_size, status.st_mtime_ns, status.st_ino))
             with self.bucket.reaching(*parts):
                 data = self.bucket.fs.cat_file(self.bucket.path(*parts, RECORD_NAME))
             return Record.parse(data)
@@ -70,7 +84,7 @@ class ArtifactStore:
             ) from None
 
     def folder(self, parts: Parts) -> Path:
-        """A local folder with the artifact's files; a remote artifact is copied into the cache first.
+        """Return a local folder with the artifact's files. A remote artifact is copied into the cache first.
 
         Raises:
             ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace
@@ -90,10 +104,11 @@ class ArtifactStore:
         raise self.bucket.unreachable(RuntimeError("another run replaces it again and again"), *parts)
 
     def _cached(self, parts: Parts, record: Record) -> Path:
+        """Return the folder of the cache for the content of a record."""
         return cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
 
     def _download(self, parts: Parts, record: Record) -> Path | None:
-        """The copy in the cache; None: the artifact was replaced meanwhile."""
+        """Copy an artifact into the cache and return the copy, or None if it was replaced meanwhile."""
         cached = self._cached(parts, record)
         if (cached / RECORD_NAME).is_file():
             return cached
@@ -115,7 +130,7 @@ class ArtifactStore:
         return cached
 
     def produced(self, parts: Parts, record: Record) -> Path:
-        """The folder of an artifact that this process has just written, whatever others do since."""
+        """Return the folder of an artifact that this process wrote, whatever others did since."""
         return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
 
     @contextmanager
@@ -136,7 +151,11 @@ class ArtifactStore:
                     shutil.copytree(name, cached, dirs_exist_ok=True)
 
     def _publish(self, parts: Parts, folder: Path) -> None:
-        """The old record goes first, the new one comes last: a reader finds a whole artifact or none."""
+        """Upload a folder as an artifact.
+
+        The old record is deleted first and the new one comes last, so that a reader finds a whole artifact or
+        none.
+        """
         target = self.bucket.path(*parts)
         if self.bucket.fs.exists(target):
             if self.bucket.fs.exists(f"{target}/{RECORD_NAME}"):
@@ -158,7 +177,7 @@ class ArtifactStore:
             self.root.joinpath(*parts, name).unlink(missing_ok=True)
 
     def children(self, parts: Parts) -> list[str]:
-        """Names directly below `parts`, sorted; folders that are being written are left out."""
+        """Return the sorted names directly below `parts`. Folders that are being written are left out."""
         if self.remote:
             base = self.bucket.path(*parts)
             with self.bucket.reaching(*parts):
@@ -180,7 +199,7 @@ class ArtifactStore:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
 
     def move(self, old: Parts, new: Parts) -> None:
-        """Move everything below `old`, if there is anything, to `new`, replacing what is there."""
+        """Move what lies below a prefix to another one, in place of what is there."""
         if self.remote:
             with self.bucket.reaching(*old):
                 if self.bucket.fs.exists(self.bucket.path(*old)):
@@ -193,8 +212,9 @@ class ArtifactStore:
             os.replace(self.root.joinpath(*old), self.root.joinpath(*new))
 
     def damage(self, parts: Parts, record: Record) -> list[str]:
-        """What is wrong with the files of an artifact, such as `rounds.parquet is missing`; empty when they
-        are whole.
+        """Return the faults of an artifact's files, such as `rounds.parquet is missing`.
+
+        Empty if the files are whole.
 
         A remote artifact is copied into the cache first.
         """
@@ -218,19 +238,20 @@ class ArtifactStore:
         return problems
 
     def verified(self, parts: Parts, record: Record) -> Path:
-        """Folder of the artifact after comparing its files with the record.
+        """Return the folder of an artifact after comparing its files with its record.
 
         Raises:
             ProvenanceError: a file is missing, was added or was altered; the message names it.
         """
-        if problems := self.damage(parts, record):
+        problems = self.damage(parts, record)
+        if problems:
             raise ProvenanceError(
                 f"{self.location(parts)}: {'; '.join(problems[:3])}. Materialise {record.described} again"
             )
         return self.folder(parts)
 
     def mirror(self, parts: Parts) -> Path:
-        """Local copy of a remote store below `parts`, in its layout, for readers that want one tree."""
+        """Copy a remote store below `parts`, in its layout, and return the local root of the copy."""
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
         with self.bucket.reaching(*parts):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """The pool as `NAME` or `--pool NAME`; the command gets it as `pool`, None where none is given."""
+    """Return a decorator by which a command takes `pool`, as `NAME` or `--pool NAME`; None if not given."""
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument("name", required=False, shell_complete=complete_pool)
@@ -46,7 +46,7 @@ policies_option = click.option(
 
 
 def chain_of(pool: str) -> Chain:
-    """The chain of a pool, retired or not, over this machine's artifacts."""
+    """Return the chain of a pool, retired or not, over this machine's artifacts."""
     from cabs_core.data.pools.find import find_pool  # noqa: PLC0415  (`cabs --help` is quick)
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (the same)
 
@@ -54,8 +54,11 @@ def chain_of(pool: str) -> Chain:
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
-    """`"0,50,900"` or `"low"` / `"medium"` / `"high"` as rhos of the pool; () without a text, which means
-    all.
+    """Return the rhos that a text names, sorted. Empty for no text, which means all.
+
+    Args:
+        text: such as `0,50,900`, or regimes such as `low,high`.
+        allowed: the rhos of the pool.
 
     Raises:
         click.BadParameter: a word is no number. PoolError: the pool has no such rho.
@@ -82,7 +85,13 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
 
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
-    """`"lin_ucb,hier_mix"` as policies of the pool, each checked; () without a text, which means all."""
+    """Return the policies of a pool that a text such as `lin_ucb,hier_mix` names.
+
+    Empty for no text, meaning all.
+
+    Raises:
+        click.BadParameter: the pool does not have a policy. PolicyError: there is no policy of a name.
+    """
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
         if name not in pool.policies:

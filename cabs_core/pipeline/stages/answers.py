@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswersSummary(Summary):
-    """What was asked, and what it cost.
+    """Answers of the models of a collected pool: how many there are and what they cost.
 
     Attributes:
         prompts: number of prompts with all their answers. prompts_in_all: number of prompts of the source.
@@ -55,7 +55,10 @@ class AnswersSummary(Summary):
         }
 
     def outdated(self, chain: Chain) -> list[str]:
-        """The budget that ended them allows more now. One that is spent was meant so: answers stand."""
+        """Return a reason if the budget that ended the collection allows more now.
+
+        A budget that is spent was meant so, and the answers stand.
+        """
         if not self.by_budget:
             return []
         with AnswerStore() as store:
@@ -63,7 +66,7 @@ class AnswersSummary(Summary):
         return [reason] if reason else []
 
     def lines(self) -> list[str]:
-        """What was asked and what it cost, for a terminal."""
+        """Return the number of answers and their cost as lines for a terminal."""
         return [
             f"{self.prompts:,} of {self.prompts_in_all:,} prompts, {len(self.lanes)} models",
             *(f"  {model}: {text}" for model, text in self.lanes.items()),

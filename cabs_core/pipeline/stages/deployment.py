@@ -115,15 +115,17 @@ def _promote(
 
 
 def lacking(chain: Chain) -> list[str]:
-    """Models of a pool that its deployed router, where there is one, does not choose.
+    """Return the models of a pool that its deployed router does not choose. Empty if nothing is deployed.
 
-    Not those that were taken out of it by `remove-model` or `rollback`. Of a pool that names no models those
-    of its table, as it was read last.
+    Models that `remove-model` or `rollback` took out of the router do not count. For a pool that names no
+    models, the models are those of its table, as it was read last.
     """
-    pool, place = chain.pool, deployed_folder(chain.pool.name)
+    pool = chain.pool
+    place = deployed_folder(pool.name)
     if not (place / HEADER).is_file():
         return []
-    names, record = pool.arm_names(), chain.store.record(chain.stage("outcomes").parts)
+    names = pool.arm_names()
+    record = chain.store.record(chain.stage("outcomes").parts)
     if names is None:
         names = [] if record is None else OutcomesSummary.of(record).models
     there = {*read_manifest(place, verify=False).names, *gone(place)}
@@ -131,37 +133,49 @@ def lacking(chain: Chain) -> list[str]:
 
 
 def take_in(chain: Chain) -> dict[str, int]:
-    """Models that the pool gained join its deployed router. Returns {model: scored prompts that it brought}.
+    """Let the models that the pool gained join its deployed router.
 
-    Their answers are all that it needs: oracles, tuning and replays of the new set of models may come later.
+    Their answers are all that joining needs: oracles, tuning and replays of the new set of models may come
+    later.
+
+    Returns:
+        {model: number of scored prompts that it brought}.
 
     Raises:
-        ProvenanceError: outcomes or splits are out of date. RouterError, PolicyError: one cannot join.
+        ProvenanceError: outcomes or splits are out of date. RouterError, PolicyError: a model cannot join.
     """
-    place, joined = deployed_folder(chain.pool.name), {}
+    place = deployed_folder(chain.pool.name)
+    joined = {}
     inputs = {name: chain.current(chain.stage(name), f"the router at {place}") for name in JOINED_BY}
-    table, train = outcomes_of(inputs), split_of(inputs) == "train"
+    table = outcomes_of(inputs)
+    train = split_of(inputs) == "train"
     for model in lacking(chain):
         at = table.arms.index(model)
         rows = np.flatnonzero(train if table.answered is None else train & (table.answered[:, at] > 0))
-        prompts, costs = [table.prompts[i] for i in rows], table.costs[rows, at]
-        add_model(place, model, scored=Scored(prompts, table.scores[rows, at], costs), log=default_log(place))
+        prompts = [table.prompts[i] for i in rows]
+        scored = Scored(prompts, table.scores[rows, at], table.costs[rows, at])
+        add_model(place, model, scored=scored, log=default_log(place))
         joined[model] = len(rows)
     return joined
 
 
 def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path, folder: Path) -> Path:
-    """The pool's router, trained on the train split and on a log; a bundle in `folder`.
+    """Train the pool's router on the train split and on a log, and return its bundle in `folder`.
 
     Decisions on prompts of the table are left out: the table has all outcomes of its train prompts, and the
     others are held out.
+
+    Args:
+        bundle: the router whose log it is.
 
     Raises:
         DataError, RouterError: there is no log, it does not fit, or it holds too little.
     """
     if not log.exists():
         raise DataError(f"there is no log at {log}")
-    pool, split, vectors = chain.pool, split_of(inputs), embeddings_of(inputs)
+    pool = chain.pool
+    split = split_of(inputs)
+    vectors = embeddings_of(inputs)
     known = outcomes_of(inputs)
     if pool.logged:  # what is predicted of a log may know no prompt that the routers are compared on
         known = predicted_from(known, np.flatnonzero(split == "train"))
@@ -187,7 +201,7 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
 
 
 def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
-    """`[m]` places of the prompts that no bundle was trained or chosen on, nor this log has a score of."""
+    """Return the places `[m]` of the prompts that no bundle was trained or chosen on, nor the log scores."""
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
     hashes = [prompt_hash(text) for text in prompts]
     logged = prompt_hashes(hashes)  # of a log that keeps no texts
@@ -199,6 +213,7 @@ def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = Non
 
 
 def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: ModelPool) -> Comparison:
+    """Compare a champion with a challenger on prompts that neither was trained on."""
     margin = pool.router.margin
     if pool.logged:  # the champion as it was deployed: what it learnt since may be from these decisions
         data, prompts = held_out(inputs, adaptive=pool.source.adaptive)
@@ -206,7 +221,8 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: Mo
         return compare_on_log(
             champion, challenger, [prompts[i] for i in rows], data.take(rows), margin=margin
         )
-    prompts, place = test_prompts(inputs), default_log(champion)
+    prompts = test_prompts(inputs)
+    place = default_log(champion)
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with tempfile.TemporaryDirectory(prefix="cabs-champion-") as name:
         if place.is_file():
@@ -215,7 +231,8 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: Mo
             continued = router.save(Path(name) / "continued")
             router.log.close()
         else:
-            rows, continued = held_out_rows(prompts, champion, challenger), champion
+            rows = held_out_rows(prompts, champion, challenger)
+            continued = champion
         rows = _enough(rows, prompts)
         return compare_with_champion(
             continued, challenger, [prompts[i] for i in rows], problem.rows(rows), margin=margin
@@ -223,7 +240,11 @@ def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: Mo
 
 
 def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
-    """The rows. Raises RouterError where they are too few for a comparison."""
+    """Return the rows if there are enough for a comparison.
+
+    Raises:
+        RouterError: there are too few.
+    """
     if len(rows) < FEWEST:
         raise RouterError(
             f"of {len(prompts)} test prompts {len(rows)} were seen by neither in training or traffic; "

@@ -22,9 +22,10 @@ _SHOWN = ("policy", "rho", "value", "low", "high", "difference", "difference_low
 
 @dataclass(frozen=True, kw_only=True)
 class OffPolicySummary(Summary):
-    """What the log tells.
+    """Estimates from a log: what the pool's policies would have earned.
 
     Attributes:
+        decisions: number of decisions of the log that count.
         read: how the log was read, a line each; refused: policies that it cannot evaluate, and why.
         estimates: doubly robust ones of utility, a row for each policy and rho.
     """

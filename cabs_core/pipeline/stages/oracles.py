@@ -23,7 +23,7 @@ DIAGNOSTICS = "diagnostics.json"
 
 @dataclass(frozen=True, kw_only=True)
 class OraclesSummary(Summary):
-    """What was learned in the first fold.
+    """Oracles that were trained in the first fold.
 
     Attributes:
         chosen: settings of the kind that was kept. validation: its figures. training: the losses.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomesSummary(Summary):
-    """What the table holds.
+    """Table of outcomes that was read: its sizes and means.
 
     Attributes:
         scores, costs: {model: mean}. loading: how the source was read.
@@ -69,7 +69,11 @@ def build(
 def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """`checks` and `blocked` of a stage's summary: its expectations, and what failed of the blocking ones."""
+    """Return the fields `checks` and `blocked` of a summary, from the checks of a table.
+
+    Args:
+        split: `[n]` split of each query, for the checks of the stage `splits`.
+    """
     results = run_checks(stage, table, splits=split, pool=pool)
     failed = [r for r in results if not r.passed and r.severity == "ERROR"]
     return {

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PromptEmbeddingsSummary(Summary):
-    """`encoding`: which encoder, how many prompts it saw for the first time, how long that took."""
+    """Vectors of a pool's prompts.
+
+    Attributes:
+        dimensions: length of a vector.
+        encoding: the encoder, how many prompts it saw for the first time, and how long that took.
+    """
 
     dimensions: int
     encoding: dict[str, Any]

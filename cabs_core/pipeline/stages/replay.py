@@ -1,5 +1,4 @@
-"""One policy's replay at one rho (a cell): play it, save and examine the traces, record what later checks
-compare.
+"""Stage `replay`: one policy's replay at one rho, its traces saved and examined.
 
 rho is in score units per USD.
 """
@@ -39,11 +38,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class ReplaySummary(Summary):
-    """What a policy earned at one rho.
+    """Figures of a policy's replay at one rho.
 
     Attributes:
-        utility, regret: mean per round; error, margin: standard error of the utility over trials and
-            queries, and half of its 95 % interval.
+        utility, regret: mean per round.
+        error: standard error of the utility over trials and queries. margin: half of its 95 % interval.
         random_utility: of random play on the same rounds. arms_played: number of different ones.
         uncertified: rounds played from a solution without certificate.
         lanes: a hash per trial, see `lane_hashes`; trace: findings of `examine`.
@@ -66,7 +65,9 @@ def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ReplaySummary:
     """Replay the policy online over the test split, in all trials."""
-    pool, rho, policy = chain.pool, target.rho or 0.0, target.policy or ""
+    pool = chain.pool
+    rho = target.rho or 0.0
+    policy = target.policy or ""
     folds = _folds(chain, inputs)
     tell = Progress(options.notify, f"{policy} at rho {rho:g}", "rounds")
     rounds = folds.joined.n * pool.replay.trials
@@ -81,7 +82,8 @@ def build(
     )
     problem = folds.joined
     run = save_replay_result(result, problem, folder, pool=pool)
-    rewards, best = result.rewards, result.best_rewards
+    rewards = result.rewards
+    best = result.best_rewards
     error = crossed_error(result.order, rewards, problem.clusters)
     return ReplaySummary(
         rows=int(rewards.size),
@@ -100,7 +102,7 @@ def build(
 
 
 def play_again(chain: Chain, target: Target) -> tuple[str, str]:
-    """(hash in the record, hash now) of the first trial of a replay that is there, played again.
+    """Play the first trial of a replay that is there again, and return (hash in the record, hash now).
 
     Raises:
         ProvenanceError: the replay or an input is missing, out of date or altered.
@@ -110,7 +112,7 @@ def play_again(chain: Chain, target: Target) -> tuple[str, str]:
 
 
 def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
-    """The rounds of a replay whose trace was pruned, played again.
+    """Play a replay whose trace was pruned again, and return its rounds.
 
     Raises:
         ProvenanceError: the replay or an input is missing, or other rounds come out than were recorded.
@@ -129,7 +131,11 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
 def _again(
     chain: Chain, target: Target, trials: int | Sequence[int]
 ) -> tuple[Record, ReplayProblem, ReplayResult]:
-    """(record, problem, replay) of a target that is there, these trials played again."""
+    """Play trials of a replay that is there again.
+
+    Returns:
+        The record of the replay, the problem, and the result of playing now.
+    """
     inputs = chain.require(target)
     policy = target.policy or ""
     folds = _folds(chain, inputs)
@@ -139,12 +145,15 @@ def _again(
 
 
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
-    """Findings of `examine` on a replay's files as they are now; the record's where its trace was pruned.
+    """Return the findings of `examine` on a replay's files as they are now.
+
+    If the trace was pruned, the recorded findings are returned.
 
     Raises:
         ProvenanceError: there is no replay, or a file or an input was altered.
     """
-    folder, record = chain.verified(target), chain.made(target)
+    folder = chain.verified(target)
+    record = chain.made(target)
     if record.pruned:
         return ReplaySummary.of(record).trace
     folds = _folds(chain, chain.require(target))
@@ -206,9 +215,10 @@ def play(
     *,
     seeds: str = "",
 ) -> ReplayResult:
-    """The `ReplayResult` of a policy with the pool's settings.
+    """Replay a policy over one problem with the pool's settings.
 
     Args:
+        options: tuned settings of the policy.
         trials: how many, or a list of their numbers. progress: as in `replay`.
         seeds: name that orders and random numbers are drawn by; empty: the pool's.
     """
@@ -230,10 +240,13 @@ def play(
 
 
 def examine(stored: Any, folds: Folds, trials: int, rounds: int | None) -> dict[str, Any]:
-    """{"problems": [text], figures} of a stored replay; an empty list means that the trace is sound.
+    """Examine a stored replay, and return {"problems": [text], figures}. Without problems the trace is sound.
 
-    Sound is: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, no query twice in a
-        trial.
+    Sound means: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, and no query twice
+    in a trial.
+
+    Args:
+        stored: the trace. trials, rounds: the pool's settings, which say how many rounds are complete.
     """
     problems = []
     problem = folds.joined
@@ -266,7 +279,7 @@ def examine(stored: Any, folds: Folds, trials: int, rounds: int | None) -> dict[
 
 
 def lane_hashes(result: ReplayResult) -> list[str]:
-    """One hash per trial over order, actions, propensities and rewards: is a re-run the same?"""
+    """Return one hash per trial over order, actions, propensities and rewards, to compare re-runs by."""
     arrays = [a.astype("<i8") for a in (result.order, result.actions)]
     arrays += [a.astype("<f8") for a in (result.propensities, result.rewards)]
     lanes = (b"".join(a[trial].tobytes() for a in arrays) for trial in range(result.trials))
@@ -274,6 +287,7 @@ def lane_hashes(result: ReplayResult) -> list[str]:
 
 
 def _folds(chain: Chain, inputs: dict[str, Path]) -> Folds:
+    """Return the test problems of a pool from its verified inputs."""
     record = chain.status(chain.stage("replay_problem")).record
     assert record is not None
     return _load(str(inputs["replay_problem"]), record.content)
@@ -281,13 +295,13 @@ def _folds(chain: Chain, inputs: dict[str, Path]) -> Folds:
 
 @lru_cache(maxsize=2)
 def _load(folder: str, content: str) -> Folds:
-    """The problems in a folder, read once per process and content."""
+    """Load the problems in a folder, once per process and content."""
     problems = fold_problems(Path(folder))
     return Folds(problems, join_folds(problems))
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
-    """Expected utility of uniformly random play on the rounds as they stood: no sampling."""
+    """Return the expected utility of uniformly random play on the rounds of a replay. Nothing is sampled."""
     if result.random_rewards is not None:
         return float(result.random_rewards.mean())
     utilities = clipped_utility(

@@ -135,7 +135,7 @@ def build(
 
 
 def test_prompts(inputs: Mapping[str, Path]) -> list[str]:
-    """Texts of the first fold's test split, in the order of its test problem."""
+    """Return the texts of the first fold's test split, in the order of its test problem."""
     data = FoldData.read(inputs)
     return data.table.take(np.flatnonzero(data.splits[0] == "test")).prompts
 
@@ -150,11 +150,7 @@ def match(bundle: Path, inputs: dict[str, Path]) -> Match:
 
 
 def examine_again(chain: Chain) -> RouterSummary:
-    """Summary of a router that is there, its decisions compared with the replay's once more.
-
-    Raises:
-        ProvenanceError: there is none, or a file or an input was altered.
-    """
+    """Return the summary of a router that is there, its decisions compared with the replay's once more."""
     target = chain.stage("router")
     folder, then = chain.verified(target), RouterSummary.of(chain.made(target))
     if then.not_made:

@@ -39,7 +39,7 @@ _LONGEST = 600
 
 @dataclass(frozen=True, kw_only=True)
 class ScoresSummary(Summary):
-    """How the answers were scored.
+    """Scores of collected answers, and the quality of the instrument that gave them.
 
     Attributes:
         unscored: number of answers without a score; unread: {judge: replies without a grade}.
@@ -69,7 +69,7 @@ class ScoresSummary(Summary):
         }
 
     def lines(self) -> list[str]:
-        """What the answers scored, what limits that, what judging cost, for a terminal."""
+        """Return mean scores, their limits and the cost of judging as lines for a terminal."""
         return [
             *(f"  {model}: mean score {score:.3f}" for model, score in self.means.items()),
             *(f"note: {text}" for text in self.limits),
@@ -125,7 +125,7 @@ def build(
 
 
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
-    """The cells with texts from the store, where they lie until they are scored."""
+    """Return the cells with their texts, which the store keeps until the answers are scored."""
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
     known = store.get(keys)
     return [
@@ -135,7 +135,7 @@ def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Ce
 
 
 def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.ndarray:
-    """`[N]` scores by the people who measured a judge, nan where nobody did."""
+    """Return scores `[N]` by the people who measured a judge, NaN where nobody did."""
     if judge.labels is None:
         return np.full(len(cells), np.nan)
     labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
@@ -144,6 +144,7 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
 
 
 def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[str, np.ndarray]) -> None:
+    """Write the scores, their parts and the labels of people as a parquet file."""
     columns: dict[str, Any] = {
         "query_id": pa.array([c.query for c in cells], pa.string()),
         "model": pa.array([c.model for c in cells], pa.string()),
@@ -161,7 +162,7 @@ def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[st
 def _measured(
     judge: Judge, collection: Collection, cells: Sequence[Cell], scored: Scored, people: np.ndarray
 ) -> dict[str, Any]:
-    """What is known of a judge: by labels of people if there are any, and by order if it compares."""
+    """Return what is known of a judge: by labels of people if there are any, and by order if it compares."""
     values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
     pairs = scored.preferences.get(judge.called, [])
@@ -196,8 +197,9 @@ def _measured(
 
 
 def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) -> dict[str, Any]:
-    """{model: mean by the judge, and what people would give (prediction-powered)}."""
-    names, means = np.array([c.model for c in cells], dtype=object), {}
+    """Return {model: mean by the judge, and the mean that people would give (prediction-powered)}."""
+    names = np.array([c.model for c in cells], dtype=object)
+    means = {}
     for model in sorted(set(names.tolist())):
         mine = (names == model) & ~np.isnan(values)
         labelled = mine & ~np.isnan(people)
@@ -209,7 +211,7 @@ def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) ->
 
 
 def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
-    """Sentences about refused and truncated answers."""
+    """Return sentences about refused and truncated answers."""
     models = list(dict.fromkeys(c.model for c in cells))
     states = np.array([c.state for c in cells], dtype=object)
     names = np.array([c.model for c in cells], dtype=object)
@@ -226,14 +228,16 @@ def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
     query, arm = (np.unique(x, return_inverse=True)[1] for x in ([c.query for c in cells], names.astype(str)))
     table = np.full((query.max(initial=-1) + 1, len(models)), np.nan)
     refused = np.zeros(table.shape, dtype=bool)
-    table[query, arm], refused[query, arm] = scored.score, np.isin(states, WORTHLESS)
+    table[query, arm] = scored.score
+    refused[query, arm] = np.isin(states, WORTHLESS)
     text = instrument.refusals_decide(sorted(models), table, refused)
     return [*sentences, text] if text else sentences
 
 
 def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:
-    """About `number` answers for people to label, without names: one answer each of as many prompts as there
-    are, drawn at random.
+    """Return about `number` answers for people to label, without the models' names, drawn at random.
+
+    Every prompt gives one answer before any prompt gives a second one.
 
     Args:
         beside: models whose answer to the same prompt is labelled, too: those that a judge compares others
@@ -249,7 +253,8 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
     by_query: dict[str, list[int]] = {}
     for i in rng.permutation(len(cells)).tolist():
         by_query.setdefault(cells[i].query, []).append(i)
-    queries, chosen = list(by_query), dict[int, None]()
+    queries = list(by_query)
+    chosen: dict[int, None] = {}
     # a second answer of a prompt, which says less than one of another, only once every prompt has one
     for turn in range(max(map(len, by_query.values()))):
         for query in queries:
@@ -264,9 +269,11 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
 
 
 def compared_with(people: np.ndarray, cells: Sequence[Cell], against: str) -> np.ndarray:
-    """Labels `[N]` on the scale of a judge that compares with one model: 1 where people score an answer
-    higher than that model's answer to the same prompt, 0.5 as high, 0 lower; nan where either has no label,
-    and for the model's own answers."""
+    """Return labels `[N]` on the scale of a judge that compares with one model.
+
+    A label is 1 if people score an answer higher than that model's answer to the same prompt, 0.5 as high, 0
+    lower. It is NaN if either has no label, and for the model's own answers.
+    """
     theirs = {c.query: value for c, value in zip(cells, people, strict=True) if c.model == against}
     their_labels = np.array([np.nan if c.model == against else theirs.get(c.query, np.nan) for c in cells])
     preferred: np.ndarray = 0.5 + 0.5 * np.sign(people - their_labels)

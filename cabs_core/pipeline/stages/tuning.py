@@ -28,7 +28,7 @@ _EVERY_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSummary(Summary):
-    """What was chosen.
+    """Settings that were chosen for the policies.
 
     Attributes:
         tuned: number of policies tuned in this run.
@@ -81,7 +81,7 @@ def build(
 
 
 def _row(policy: str, entry: dict[str, Any], fold: int | None) -> dict[str, Any]:
-    """A row of `TuningSummary.choices`; it names the fold, from 1, if there are several."""
+    """Return a row of `TuningSummary.choices`, which names the fold, from 1, if there are several."""
     numbered = {} if fold is None else {"fold": fold + 1}
     return {
         **numbered,
@@ -100,7 +100,8 @@ def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], Non
     of_fold = f", fold {fold + 1} of {folds}" if folds > 1 else ""
 
     def tell(done: float, text: str) -> None:
-        now, policy = time.monotonic(), text.partition(":")[0]
+        now = time.monotonic()
+        policy = text.partition(":")[0]
         if policy not in last or now - last[policy] > _EVERY_SECONDS:
             last[policy] = now
             options.notify(f"{text} configurations ({percentage(done)} of the tuning{of_fold})")
@@ -109,18 +110,22 @@ def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], Non
 
 
 def _digest(options: Any) -> str:
+    """Return a hash of tuned settings."""
     return hashlib.sha256(json.dumps(options, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _still_valid(chain: Chain, target: Target) -> tuple[str, ...]:
-    """Policies whose entries of an earlier tuning hold: validation problem, budget, tuning code and the
-    policy's own code are the same.
+    """Return the policies whose entries of an earlier tuning hold.
+
+    An entry holds if validation problem, budget, tuning code and the policy's own code did not change.
     """
     status = chain.status(target)
-    record, recipe = status.record, status.recipe
+    record = status.record
+    recipe = status.recipe
     if record is None or recipe is None or chain.store.damage(target.parts, record):
         return ()
-    old, new = record.config, recipe.config
+    old = record.config
+    new = recipe.config
     shared = {name for name in {*old, *new} if not name.startswith("policy ")}
     if (record.inputs, record.code_version) != (recipe.inputs, recipe.code_version) or any(
         old.get(name) != new.get(name) for name in shared

@@ -56,7 +56,7 @@ def test_without_a_report_or_with_older_data_there_is_no_answer(chain, monkeypat
 def deployable(tiny_pool, monkeypatch):
     """The file of a pool whose router every deployment takes."""
     monkeypatch.setattr(
-        runner.Runner, "deploy_pool", lambda self, pool: {"passed": True, "reason": "nothing before"}
+        runner.CommandRunner, "deploy_pool", lambda self, pool: {"passed": True, "reason": "nothing before"}
     )
     return tiny_pool
 

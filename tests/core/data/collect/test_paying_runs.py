@@ -15,9 +15,9 @@ from cabs_core.pipeline.commands.collect_cli import collect
 from cabs_dagster.build import build_defs
 from cabs_dagster.checks import OF_POOLS
 from cabs_dagster.cli.gate import run_checks
+from cabs_dagster.job_names import COLLECT
 from cabs_dagster.jobs import jobs
 from cabs_dagster.resources import CabsResource
-from cabs_dagster.specs import COLLECT
 
 
 @pytest.fixture
