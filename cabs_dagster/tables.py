@@ -18,7 +18,7 @@ from cabs_dagster.names import Location, path_of
 from cabs_dagster.partitions import split_key
 from cabs_dagster.resources import CabsResource
 from dbt_like_sql.artifacts import Marts
-from dbt_like_sql.runner import get_model, model_path
+from dbt_like_sql.runner import get_model
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -75,20 +75,7 @@ class CabsTables(dg.ConfigurableIOManager):
 
     def _sql_table(self, name: str) -> pd.DataFrame:
         """Return the table of an SQL model, its file compared with its record."""
-        marts = Marts(self.cabs.store())
-        model = get_model(name.partition("/")[2])
-        if model.materialized == "view":
-            raise CabsError(f"{name} is a view, which has no file: take a mart, or query {marts.database}")
-        record = marts.record(model.name)
-        if record is None:
-            faults = ["it is not made yet"]
-        elif record.other_version:
-            faults = [record.other_version]
-        else:
-            faults = marts.file_faults(record)
-        if faults:
-            raise ProvenanceError(f"{name}: {'; '.join(faults)}. Materialise it first")
-        return _read(model_path(model.name, marts.folder))
+        return _read(Marts(self.cabs.store()).verified(get_model(name.partition("/")[2])))
 
     def _outcomes(self, pool: str) -> pd.DataFrame:
         """Return the outcomes of a pool with the columns of its queries."""

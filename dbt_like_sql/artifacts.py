@@ -242,6 +242,28 @@ class Marts:
         self.changed = True
         return Made(record, self.marts, False)
 
+    def verified(self, model: SqlModel) -> Path:
+        """Return the file of a model that was run, stale or not, after comparing the file with its record.
+
+        Raises:
+            ProvenanceError: the model is a view, was not run, failed a test, or its file was altered.
+        """
+        name = key_of(model)
+        if model.materialized == "view":
+            raise ProvenanceError(
+                f"{name} is a view, which has no file: take a mart, or query {self.database}"
+            )
+        record = self.record(model.name)
+        if record is None:
+            faults = ["it is not made yet"]
+        elif record.other_version:
+            faults = [record.other_version]
+        else:
+            faults = self.file_faults(record)
+        if faults:
+            raise ProvenanceError(f"{name}: {'; '.join(faults)}. Materialise it first")
+        return runner.model_path(model.name, self.folder)
+
     def file_faults(self, record: Record) -> list[str]:
         """Return the tests that a model failed, and what is wrong with its file."""
         faults = [f"{test} failed" for test in failed_tests(record)]

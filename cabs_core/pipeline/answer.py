@@ -37,7 +37,8 @@ def answer_for_chain(
     """
     from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
 
-    if not anyway and (older := chain.older_figures()):
+    older = None if anyway else chain.older_figures()
+    if older is not None:
         raise ProvenanceError(f"{older} Run it again, or say --anyway to have the answer all the same.")
     inputs: dict[str, Path] = {name: chain.verified(chain.stage(name)) for name in _TABLE}
     record = chain.store.record(chain.stage("router").parts)

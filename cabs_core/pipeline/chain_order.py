@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal, Protocol
 
-from cabs_core.base.errors import CabsError, counted
+from cabs_core.base.errors import CabsError, ProvenanceError, counted
 from cabs_core.base.hashing import stable_hash
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile, rho_key
@@ -23,7 +23,7 @@ from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.artifacts.planner import Artifact, Findings
 from cabs_core.pipeline.artifacts.provenance import Recipe, Record
 from cabs_core.pipeline.artifacts.stages import JOINED_BY, POOL_STAGES, REPLAY, Stage
-from cabs_core.pipeline.pages import REPORTS, Leaderboard, Report
+from cabs_core.pipeline.pages import OLDER_DATA, REPORTS, Leaderboard, Report
 from cabs_core.pipeline.standing import verdicts
 
 Kind = Literal["collect", "join", "stages", "replay", "estimates", "results"]
@@ -275,15 +275,29 @@ class Planner:
                 is_stale = not wanted.alone and bool(self.page(pool))
             else:
                 is_stale = False
-            if is_stale or self.report(pool).misleads():
+            if is_stale or self._misleads(pool):
                 due.append(pool)
         return due
+
+    def _misleads(self, pool: str) -> bool:
+        """Return whether the report that is there gives figures as current which are of older data now.
+
+        A report whose record cannot be read counts: nobody knows what it says.
+        """
+        older = self.chains[pool].older_figures()
+        if older is None:
+            return False
+        try:
+            record = self.report(pool).record()
+        except ProvenanceError:
+            return True
+        return record is not None and record.config.get(OLDER_DATA) != str(older)
 
     def _can_report(self, pool: str) -> bool:
         """Return whether no check keeps the pool from having figures."""
         try:
             return not self.stopped(pool)
-        except CabsError:  # its table is gone: a report that is there is to say so, see `misleads`
+        except CabsError:  # its table is gone: a report that is there is to say so, see `_misleads`
             return False
 
     def next_results(

@@ -1,4 +1,4 @@
-"""The answer to a goal of a pool, from the artifacts of its chain."""
+"""Answers to the goals of pools, from the artifacts of their chains."""
 
 from dataclasses import replace
 
@@ -22,7 +22,8 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
         DataError: see `goal_of_pool`.
     """
     pool = chain.pool.name
-    if not anyway and (older := chain.older_figures()):
+    older = None if anyway else chain.older_figures()
+    if older is not None:
         raise ProvenanceError(f"pool {pool}: {older} `cabs run --pool {pool}` first")
     found = answer_for_chain(chain, evidence_for_chain(chain), goal=goal, anyway=True)
     assert found.goal is not None

@@ -128,18 +128,6 @@ class Report(_Page):
         }
         return Recipe(self.name, pool.name, page_code_version(), settings, hashes)
 
-    def misleads(self) -> bool:
-        """Return whether the page that is there gives figures as current which are of older data now.
-
-        A page whose record cannot be read counts: nobody knows what it says.
-        """
-        older = str(self.chain.older_figures() or "")
-        try:
-            record = self.record()
-        except ProvenanceError:
-            return bool(older)
-        return record is not None and bool(older) and record.config.get(OLDER_DATA) != older
-
 
 @dataclass(frozen=True)
 class Leaderboard(_Page):

@@ -25,7 +25,12 @@ _POOL_FOLDERS = (*POOL_STAGES, "replay", "reports")
 
 @dataclass(frozen=True)
 class Prunable:
-    """A trace that is old enough to go."""
+    """Trace that is old enough to be deleted.
+
+    Attributes:
+        parts: place of the replay in the store. bytes: size of the trace.
+        created: when the replay was made, UTC, ISO 8601.
+    """
 
     parts: tuple[str, ...]
     bytes: int
@@ -35,9 +40,9 @@ class Prunable:
 def prunable(
     store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
 ) -> Iterator[Prunable]:
-    """Traces at least so many days old, except those of kept pools and of pools with predicted answers.
+    """Yield the traces that are at least so many days old, those of retired pools included.
 
-    Those of retired pools are included.
+    Pools in `keep_pools` and pools with predicted answers keep their traces.
     """
     now = datetime.now(UTC)
     for prefix in (("replay",), ("retired", "replay")):
@@ -56,7 +61,10 @@ def prunable(
 
 
 def _needs_rounds(pool: str) -> bool:
-    """Whether estimates of a pool, if its file is valid, rest on rounds, as of a table with gaps."""
+    """Return whether estimates of a pool rest on rounds, as of a table with gaps.
+
+    False without a valid file.
+    """
     try:
         return find_pool(pool).pool.predicts
     except PoolError:

@@ -1,8 +1,7 @@
-"""The stages of the chain: what each reads, which settings matter to it, and which modules it runs."""
+"""Stages of the chain: what each reads, which settings matter to it, and which modules it runs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import import_module
@@ -20,55 +19,65 @@ from cabs_core.pipeline.artifacts.provenance import Record, described
 from cabs_core.pipeline.artifacts.results import Summary
 
 
-@dataclass(frozen=True)
 class Stage:
-    """One step of the chain for one pool. Its work is `build` of the module
-    `cabs_core.pipeline.stages.<name>`.
+    """A step of the chain for one pool. A subclass says what the step reads, and which modules it runs.
+
+    The work itself is `build` of the module `cabs_core.pipeline.stages.<name>`. Subclasses stand here and not
+    in those modules, because planning reads all of them, and the modules import packages that take seconds.
 
     Attributes:
+        name: of the stage, its asset and its module.
         only: kind of source whose pools have this stage; empty: all pools.
-        inputs: stages whose artifacts are read; inputs_of: further ones of a pool.
-        settings: dotted fields of the pool file that matter, such as `replay.condition`; settings_of: further
-            ones of a pool.
+        inputs: stages whose artifacts are read.
+        settings: dotted fields of the pool file that matter, such as `replay.condition`.
         code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
-            code_of: those that a pool names.
-        files: {name: SHA-256} of the files outside the project that it reads.
         volatile: files with wall-clock measurements, which are no part of the content.
         over_policies: it runs every policy of the pool, so that each one's code matters.
         chooses: it compares all policies, so that a run over some of them leaves it out.
         by_policy: it is made policy by policy, as a run over some of them asks, and its summary has `parts`.
-        pays: it may pay for calls (of models, of a judge), so it is made where that is asked for and nowhere
-            else.
+        pays: it may pay for calls (of models, of a judge), so it is made only if a run is to pay.
         goes_on: an artifact may be made again though nothing changed: `outdated` of its summary says why.
         checks: its summary holds the results of checks of data.
         shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
     """
 
     name: str
-    inputs: tuple[str, ...]
-    settings: tuple[str, ...]
+    only: str = ""
+    inputs: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
     code: tuple[str, ...] = ()
     volatile: tuple[str, ...] = ()
     over_policies: bool = False
-    only: str = ""
-    pays: bool = False
-    goes_on: bool = False
     chooses: bool = False
     by_policy: bool = False
+    pays: bool = False
+    goes_on: bool = False
     checks: bool = False
     shown: Literal["", "always", "with estimates"] = ""
-    inputs_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
-    settings_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
-    code_of: Callable[[ModelPool], tuple[str, ...]] = lambda pool: ()
-    files: Callable[[PoolFile], dict[str, str]] = lambda pool_file: {}
+
+    def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return further stages that are read for this pool."""
+        return ()
+
+    def settings_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return further settings that matter for this pool."""
+        return ()
+
+    def code_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return further modules, which the pool names."""
+        return ()
+
+    def files(self, pool_file: PoolFile) -> dict[str, str]:
+        """Return {name: SHA-256} of the files outside the project that are read."""
+        return {}
 
     @property
     def module(self) -> str:
-        """The module that does the stage's work."""
+        """Name of the module that does the stage's work."""
         return f"cabs_core.pipeline.stages.{self.name}"
 
     def summary(self, record: Record) -> Summary:
-        """What the stage found, as its module's class: `PromptEmbeddingsSummary` of `prompt_embeddings`."""
+        """Return what the stage found, as the class of its module, such as `SplitsSummary` of `splits`."""
         kind = f"{self.name.title().replace('_', '')}Summary"
         summary: Summary = getattr(import_module(self.module), kind).of(record)
         return summary
@@ -93,112 +102,180 @@ COVERED = (
 _DATA = ("outcomes", "splits", "prompt_embeddings")
 
 
-def _split_settings(pool: ModelPool) -> tuple[str, ...]:
-    """What is missing of a table is predicted from the train prompts."""
-    return ("split", "shift") if pool.predicts else ("split",) if pool.logged else ()
+class Answers(Stage):
+    """Answers of a pool's models to its prompts.
+
+    Paid answers are kept by content beside the artifacts, so making this again asks nothing twice.
+    """
+
+    name = "answers"
+    only = "collect"
+    settings = ("source", "models", "tasks", "collect")
+    pays = True
+    goes_on = True
+    shown = "always"
+
+    def files(self, pool_file: PoolFile) -> dict[str, str]:
+        return pool_file.external_files()
 
 
-def _splits_of_fitted(pool: ModelPool) -> tuple[str, ...]:
-    """An encoder that is fitted is fitted on the train split's prompts."""
-    encoder = encoder_record(pool.encoder.name)
-    return ("splits",) if encoder and encoder.fitted else ()
+class Scores(Stage):
+    """Scores of those answers."""
+
+    name = "scores"
+    only = "collect"
+    inputs = ("answers",)
+    settings = ("collect",)
+    code = ("cabs_core.data.collect.scorers.*",)
+    pays = True
+    shown = "always"
+
+    def files(self, pool_file: PoolFile) -> dict[str, str]:
+        return pool_file.named_files("scores")
 
 
-def _encoder_code(pool: ModelPool) -> tuple[str, ...]:
-    encoder = encoder_record(pool.encoder.name)
-    return (encoder.module,) if encoder else ()
+class Outcomes(Stage):
+    """Table of scores and costs, from the pool's source or from collected answers."""
+
+    name = "outcomes"
+    settings = (*OUTCOME_FIELDS, "accept")
+    code = ("cabs_core.data.outcomes.sources.*",)
+    checks = True
+    shown = "always"
+
+    def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
+        return ("answers", "scores") if pool.collected else ()
+
+    def settings_of(self, pool: ModelPool) -> tuple[str, ...]:
+        if pool.predicts:  # missing outcomes are predicted from the train prompts
+            return ("split", "shift")
+        return ("split",) if pool.logged else ()
+
+    def code_of(self, pool: ModelPool) -> tuple[str, ...]:
+        return (sources()[pool.source.kind].module,)
+
+    def files(self, pool_file: PoolFile) -> dict[str, str]:
+        return {} if pool_file.pool.collected else pool_file.external_files()
 
 
-POOL_STAGES: dict[str, Stage] = {
-    stage.name: stage
-    for stage in (
-        # Answers that were paid for are kept by content beside the artifacts, so making these again asks
-        # nothing twice.
-        Stage(
-            "answers",
-            (),
-            ("source", "models", "tasks", "collect"),
-            only="collect",
-            pays=True,
-            goes_on=True,
-            shown="always",
-            files=PoolFile.external_files,
-        ),
-        Stage(
-            "scores",
-            ("answers",),
-            ("collect",),
-            ("cabs_core.data.collect.scorers.*",),
-            only="collect",
-            pays=True,
-            shown="always",
-            files=lambda pool_file: pool_file.named_files("scores"),
-        ),
-        Stage(
-            "outcomes",
-            (),
-            (*OUTCOME_FIELDS, "accept"),
-            ("cabs_core.data.outcomes.sources.*",),
-            checks=True,
-            shown="always",
-            inputs_of=lambda pool: ("answers", "scores") if pool.collected else (),
-            settings_of=_split_settings,
-            code_of=lambda pool: (sources()[pool.source.kind].module,),
-            files=lambda pool_file: {} if pool_file.pool.collected else pool_file.external_files(),
-        ),
-        Stage("splits", ("outcomes",), ("split", "shift", "accept"), checks=True, shown="always"),
-        Stage(
-            "prompt_embeddings",
-            ("outcomes",),
-            ("encoder",),
-            ("cabs_core.data.encoders.tfidf",),
-            inputs_of=_splits_of_fitted,
-            code_of=_encoder_code,
-        ),
-        Stage("oracles", _DATA, ("oracle", "features", "labels")),
-        Stage("replay_problem", (*_DATA, "oracles"), ("features", "labels"), shown="always"),
-        Stage(
-            "tuning",
-            ("replay_problem",),
-            ("tuning_budget", "replay.rhos", "replay.order_seed"),
-            volatile=("timing.json",),
-            over_policies=True,
-            by_policy=True,
-        ),
-        Stage(
-            "router",
-            (*_DATA, "oracles", "replay_problem", "tuning"),
-            ("router", "encoder", "replay.rhos", "replay.order_seed", "replay.latency_weight"),
-            ("cabs_core.data.encoders.tfidf",),
-            volatile=("decisions.parquet",),
-            over_policies=True,
-            chooses=True,
-            shown="with estimates",
-        ),
-        # A table's policies are replayed. Estimates from the log of its router are made on request.
-        Stage(
-            "off_policy",
-            ("router", *_DATA, "oracles", "replay_problem", "tuning"),
-            ("replay.rhos", "replay.order_seed"),
-            ("cabs_core.data.encoders.tfidf",),
-            over_policies=True,
-            only="logs",
-            files=lambda pool_file: {} if pool_file.pool.logged else pool_file.log_files(),
-        ),
+class Splits(Stage):
+    """Split of the queries into train, validation and test."""
+
+    name = "splits"
+    inputs = ("outcomes",)
+    settings = ("split", "shift", "accept")
+    checks = True
+    shown = "always"
+
+
+class PromptEmbeddings(Stage):
+    """Vectors of the prompts."""
+
+    name = "prompt_embeddings"
+    inputs = ("outcomes",)
+    settings = ("encoder",)
+    code = ("cabs_core.data.encoders.tfidf",)
+
+    def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
+        encoder = encoder_record(pool.encoder.name)
+        return ("splits",) if encoder and encoder.fitted else ()  # fitted on the train split's prompts
+
+    def code_of(self, pool: ModelPool) -> tuple[str, ...]:
+        encoder = encoder_record(pool.encoder.name)
+        return (encoder.module,) if encoder else ()
+
+
+class Oracles(Stage):
+    """Predictors of scores and costs, learned on the train split."""
+
+    name = "oracles"
+    inputs = _DATA
+    settings = ("oracle", "features", "labels")
+
+
+class ReplayProblem(Stage):
+    """Arrays that a replay reads."""
+
+    name = "replay_problem"
+    inputs = (*_DATA, "oracles")
+    settings = ("features", "labels")
+    shown = "always"
+
+
+class Tuning(Stage):
+    """Settings of the policies, chosen on the validation split."""
+
+    name = "tuning"
+    inputs = ("replay_problem",)
+    settings = ("tuning_budget", "replay.rhos", "replay.order_seed")
+    volatile = ("timing.json",)
+    over_policies = True
+    by_policy = True
+
+
+class Router(Stage):
+    """Bundle that the pool would deploy."""
+
+    name = "router"
+    inputs = (*_DATA, "oracles", "replay_problem", "tuning")
+    settings = ("router", "encoder", "replay.rhos", "replay.order_seed", "replay.latency_weight")
+    code = ("cabs_core.data.encoders.tfidf",)
+    volatile = ("decisions.parquet",)
+    over_policies = True
+    chooses = True
+    shown = "with estimates"
+
+
+class OffPolicy(Stage):
+    """Estimates from a log, in the place of replays.
+
+    A table's policies are replayed. Estimates from the log of a table's router are made on request.
+    """
+
+    name = "off_policy"
+    only = "logs"
+    inputs = ("router", *_DATA, "oracles", "replay_problem", "tuning")
+    settings = ("replay.rhos", "replay.order_seed")
+    code = ("cabs_core.data.encoders.tfidf",)
+    over_policies = True
+
+    def files(self, pool_file: PoolFile) -> dict[str, str]:
+        return {} if pool_file.pool.logged else pool_file.log_files()
+
+
+class Replay(Stage):
+    """Replay of one policy at one rho, the unit of caching below the partition (pool, rho)."""
+
+    name = "replay"
+    inputs = ("replay_problem", "tuning")
+    settings = (
+        "replay.trials",
+        "replay.order_seed",
+        "replay.latency_weight",
+        "replay.condition",
+        "replay.sessions",
+        "replay.rounds",
     )
-}
+    volatile = ("run.parquet", "trials.parquet")
+
+
+_IN_ORDER: tuple[Stage, ...] = (
+    Answers(),
+    Scores(),
+    Outcomes(),
+    Splits(),
+    PromptEmbeddings(),
+    Oracles(),
+    ReplayProblem(),
+    Tuning(),
+    Router(),
+    OffPolicy(),
+)
+#: {name: stage}, in the order in which the stages of a pool are made
+POOL_STAGES: dict[str, Stage] = {stage.name: stage for stage in _IN_ORDER}
+REPLAY = Replay()
 #: what a model that a pool gained needs to join the deployed router: its answers, and which are held out
 JOINED_BY = ("outcomes", "splits")
-#: A replay of one policy at one rho, the unit of caching below the partition (pool, rho).
-REPLAY = Stage(
-    "replay",
-    ("replay_problem", "tuning"),
-    tuple(
-        f"replay.{name}"
-        for name in ("trials", "order_seed", "latency_weight", "condition", "sessions", "rounds")
-    ),
-    volatile=("run.parquet", "trials.parquet"),
-)
 
 
 def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
@@ -245,7 +322,7 @@ def _picked(key: _Identity, settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _derived(pool: ModelPool) -> dict[str, Any]:
-    """Settings read off the stress condition: what it does to the splits and to offline labels."""
+    """Return settings that follow from the stress condition: its effect on splits and on offline labels."""
     condition = pool.replay.condition
     return {
         "shift": condition if condition_that_changes(condition, "splits") else "none",
@@ -255,7 +332,12 @@ def _derived(pool: ModelPool) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Target:
-    """One artifact that can be made: a stage of a pool, or one policy of a pool at one rho."""
+    """Artifact that can be made: a stage of a pool, or one policy of a pool at one rho.
+
+    Attributes:
+        stage: name of the stage, `replay` of a replay.
+        rho, policy: of a replay, else None. rho is in score units per USD.
+    """
 
     stage: str
     pool: ModelPool
@@ -264,7 +346,7 @@ class Target:
 
     @property
     def definition(self) -> Stage:
-        """Its row in the table of stages."""
+        """Stage that makes the artifact."""
         return REPLAY if self.policy else POOL_STAGES[self.stage]
 
     @property
@@ -279,19 +361,19 @@ class Target:
 
     @property
     def described(self) -> str:
-        """Words for messages."""
+        """Words for messages, such as `splits of pool demo`."""
         return described(self.name, self.partition)
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Where the artifact lies in the store."""
+        """Place of the artifact in the store."""
         if self.policy is None:
             return (self.stage, self.pool.name)
         return ("replay", self.pool.name, rho_key(self.rho or 0.0), asset_name(self.policy))
 
     @property
     def config(self) -> dict[str, Any]:
-        """The settings that matter to this artifact."""
+        """{setting: value} of the settings that matter to this artifact."""
         stage = self.definition
         settings = pick(self.pool, (*stage.settings, *stage.settings_of(self.pool)))
         if self.policy is not None:
@@ -303,37 +385,41 @@ class Target:
 
     @property
     def code_version(self) -> str:
-        """Code version of what makes this artifact."""
+        """Code version of the modules that make this artifact."""
         if self.policy:
             return policy_code_version(self.policy)
         return stage_code_version(self.stage, *self.definition.code_of(self.pool))
 
     @property
     def inputs(self) -> tuple[Target, ...]:
-        """The artifacts that are read to make this one."""
+        """Targets that are read to make this one."""
         stage = self.definition
         return tuple(Target(name, self.pool) for name in (*stage.inputs, *stage.inputs_of(self.pool)))
 
 
 def stage_modules(name: str) -> tuple[str, ...]:
-    """Modules from which a stage's code version starts."""
+    """Return the modules from which a stage's code version starts."""
     return (POOL_STAGES[name].module, *POOL_STAGES[name].code)
 
 
 def policy_modules(policy: str) -> tuple[str, ...]:
-    """Modules from which the code version of a policy's replay starts: the engine, the policy's own."""
+    """Return the modules from which the code version of a policy's replay starts: engine and policy."""
     return (REPLAY.module, policy_record(policy).path.partition(":")[0])
 
 
 @cache
 def stage_code_version(name: str, *chosen: str) -> str:
-    """Code version of a pool stage; `chosen`: modules of the pool's source, encoder or own scores."""
+    """Return the code version of a pool stage.
+
+    Args:
+        chosen: modules of the pool's source, encoder or own scores.
+    """
     return code_version((*stage_modules(name), *filter(None, chosen)), COVERED)
 
 
 @cache
 def policy_code_version(policy: str) -> str:
-    """Code version of one policy's replay: the engine and the modules of this policy, not those of others."""
+    """Return the code version of a policy's replay, over the engine and this policy's own modules."""
     return code_version(
         policy_modules(policy),
         COVERED,
@@ -342,5 +428,5 @@ def policy_code_version(policy: str) -> str:
 
 
 def _tuned_version(policy: str) -> str:
-    """Code version of a policy, and the grid that it is tuned over."""
+    """Return the code version of a policy with a hash of the grid that it is tuned over."""
     return f"{policy_code_version(policy)} {stable_hash(policy_record(policy).tuning, 12)}"

@@ -51,7 +51,8 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
     folder = store.folder(parts)
     page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
     click.echo(str(page))
-    if pool and (older := chain_of(pool).older_figures()):
+    older = chain_of(pool).older_figures() if pool else None
+    if older:
         click.secho(f"no answer: {older} `cabs run --pool {pool}` makes them anew", fg="yellow", err=True)
     if open_it and not _opened(page):
         click.echo("no browser could be opened here: open the page above in one yourself", err=True)
@@ -59,6 +60,7 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
 
 
 def _answer(pool: str | None, goal: str) -> None:
+    """Print the answer to a goal, and the command that exports the router if one fulfils the goal."""
     from cabs_core.data.pool_files.goals import parse_goal
     from cabs_core.pipeline.goal import answer_for
 
@@ -72,7 +74,7 @@ def _answer(pool: str | None, goal: str) -> None:
 
 
 def _opened(page: Path) -> bool:
-    """Whether a browser took the page."""
+    """Return whether a browser took the page."""
     try:
         return webbrowser.open(page.as_uri())
     except (webbrowser.Error, OSError):
@@ -161,7 +163,8 @@ def evaluate(
             f"{rhos!r}: expected numbers separated by commas, such as --rho 0,300"
         ) from None
     names = tuple(check_policy_name(word) for word in (policies or "").replace(" ", "").split(",") if word)
-    chain, made = chain_of(pool), None
+    chain = chain_of(pool)
+    made = None
     target = chain.stage("off_policy")
     how = _log_file(log, written, columns, score_range)
     if how or names or chosen:
@@ -188,7 +191,11 @@ def evaluate(
 def _log_file(
     path: str | None, written: str | None, columns: Sequence[str], score_range: tuple[float, float] | None
 ) -> LogFile | None:
-    """What the options say of a log."""
+    """Return the log that the options name, or None if they name none.
+
+    Raises:
+        click.UsageError: the options do not fit together, or a value is not valid.
+    """
     from pydantic import ValidationError
 
     from cabs_core.base.errors import first_fault
@@ -216,6 +223,7 @@ def _log_file(
 
 
 def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
+    """Print a table of the doubly robust estimates of utility."""
     first = rows[0]
     click.echo(f"{first['n']} scored decisions on {first['groups']} prompts; utility by DR, 95 % intervals")
     if first["assumed"]:
@@ -243,12 +251,13 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _ends(row: Mapping[str, Any]) -> str:
+    """Return an interval in words."""
     return "none" if row["low"] is None else f"[{row['low']:.4f}, {row['high']:.4f}]"
 
 
 @click.group(cls=HelpGroup)
 def data() -> None:
-    """Outcome tables of the pools' sources."""
+    """Read, download and show outcome tables of the pools' sources."""
 
 
 @data.command("fetch")

@@ -1,5 +1,4 @@
-"""One partition (pool, rho) of replays: compute the policies that changed, keep the others, and say which is
-which.
+"""One partition (pool, rho) of replays: policies that changed are computed, the others are kept.
 
 rho is in score units per USD.
 """
@@ -16,10 +15,10 @@ from cabs_core.pipeline.stages.replay import ReplaySummary, examine_again
 
 @dataclass(frozen=True)
 class Partition:
-    """What came of a partition.
+    """Replays of a pool at one rho, after a run.
 
     Attributes:
-        made: {policy: its replay}, also of policies that were not asked for and are fresh.
+        made: {policy: its replay}, also of policies that were not asked for and are up to date.
         failed: {policy: why it could not be replayed}.
     """
 
@@ -37,7 +36,7 @@ class Partition:
         return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
 
     def rows(self, missing: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """One row per policy, the best first, then those that are missing, failed ones last."""
+        """Return one row per policy: the played ones, best first, then the missing, then the failed ones."""
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,
@@ -60,10 +59,10 @@ class Partition:
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
-    """Replay the policies at one rho that are not fresh, and read those of the chain's others that are.
+    """Replay the policies at one rho that are not up to date.
 
-    A policy that fails does not stop the others. With `options.force` only the policies named are played
-    again.
+    Replays of the chain's other policies are read if they are up to date. A policy that fails does not stop
+    the others. With `options.force` only the policies named are played again.
 
     Raises:
         Exception: a transient error (see `errors.is_transient`), for the caller to try again.
@@ -87,8 +86,14 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
-    """({policy: findings}, {policy: summary}, {policy: why not}) of a partition, from its files now."""
-    findings, cells, failed = dict[str, Any](), dict[str, ReplaySummary](), dict[str, str]()
+    """Examine the replays of a partition from their files as they are now.
+
+    Returns:
+        {policy: findings}, {policy: summary}, {policy: why it cannot be examined}.
+    """
+    findings: dict[str, Any] = {}
+    cells: dict[str, ReplaySummary] = {}
+    failed: dict[str, str] = {}
     for policy in policies:
         target = Target("replay", chain.pool, rho, policy)
         try:

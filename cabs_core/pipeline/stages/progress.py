@@ -1,5 +1,6 @@
-"""How far long work is, in words: at first after a few seconds, then every ten, with the rate and the time
-left. The first piece has what it takes to begin in it, so rates are of those that follow.
+"""Progress of long work in words: after a few seconds, then every ten, with the rate and the time left.
+
+The first piece includes the start of the work, so rates are of the pieces that follow.
 """
 
 import time
@@ -7,11 +8,13 @@ from collections.abc import Callable
 
 from cabs_core.base.units import duration
 
-_FIRST, _EVERY = 3.0, 10.0
+#: seconds before the first line, and between lines
+_FIRST = 3.0
+_EVERY = 10.0
 
 
 class Progress:
-    """Called with (done, total); tells `notify` now and then.
+    """Report of how far work is. Called with (done, total), it tells `notify` now and then.
 
     Args:
         notify: takes a line of text. what: the work, such as "embedding". unit: what is counted.
@@ -34,18 +37,22 @@ class Progress:
         may_end_early: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._notify, self._what, self._unit, self._clock = notify, what, unit, clock
+        self._notify = notify
+        self._what = what
+        self._unit = unit
+        self._clock = clock
         self._most = "at most " if may_end_early else ""
         self._next = clock() + _FIRST
         #: when the first piece was there, and how much it was
         self._first: tuple[float, float] | None = None
 
     def __call__(self, done: float, total: float) -> None:
-        """Say how far it is, if it is time."""
+        """Tell how far the work is, if enough time has passed since the last line."""
         now = self._clock()
         if not 0 < done <= total:
             return
-        begun, before = self._first = self._first or (now, done)
+        self._first = self._first or (now, done)
+        begun, before = self._first
         if now < self._next:
             return
         self._next = now + _EVERY

@@ -1,9 +1,8 @@
-"""Stage `router`: the bundle that the pool would deploy, compared with its replay and timed from the prompt's
-text.
+"""Stage `router`: the bundle that the pool would deploy, compared with its replay, and timed.
 
-The times of single `decide` and `update` calls of all the pool's policies are stored beside it and, of a
-table with several folds, what they play on the validation queries of each. A pool that cannot be deployed (a
-model has no price, say) gets the reason instead of a bundle, and its replays go on.
+The times of single `decide` and `update` calls of all the pool's policies are stored beside it. For a table
+with several folds, so are the policies' plays on the validation queries of each. A pool that cannot be
+deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
 """
 
 from __future__ import annotations
@@ -39,14 +38,18 @@ if TYPE_CHECKING:
 TIMES = "decisions.parquet"
 #: what the policies play on the validation queries of each fold, if there are several
 VALIDATION_PLAYS = "validation_plays.parquet"
-#: decisions of the replay that the bundle must repeat, prompts that are embedded again one at a time, whole
-#: decisions that are timed
-ROUNDS, TEXTS, DECISIONS, WARMUP = 5_000, 50, 200, 10
+#: decisions of the replay that the bundle must repeat
+ROUNDS = 5_000
+#: prompts that are embedded again one at a time
+TEXTS = 50
+#: whole decisions that are timed, and those before them that are not
+DECISIONS = 200
+WARMUP = 10
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouterSummary(Summary):
-    """The router that the pool would deploy, or why there is none.
+    """Router that the pool would deploy, or the reason why there is none.
 
     Attributes:
         not_made: why there is no bundle; all that follows but `decisions` is then empty.
@@ -141,7 +144,7 @@ def test_prompts(inputs: Mapping[str, Path]) -> list[str]:
 
 
 def match(bundle: Path, inputs: dict[str, Path]) -> Match:
-    """The bundle's decisions on the test prompts beside the replay's."""
+    """Compare the bundle's decisions on the test prompts with the replay's."""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with one_torch_thread():
         return check_bundle_matches_replay(
@@ -152,14 +155,15 @@ def match(bundle: Path, inputs: dict[str, Path]) -> Match:
 def examine_again(chain: Chain) -> RouterSummary:
     """Return the summary of a router that is there, its decisions compared with the replay's once more."""
     target = chain.stage("router")
-    folder, then = chain.verified(target), RouterSummary.of(chain.made(target))
+    folder = chain.verified(target)
+    then = RouterSummary.of(chain.made(target))
     if then.not_made:
         return then
     return replace(then, same=plain(match(folder / BUNDLE, chain.require(target))))
 
 
 def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> None:
-    """Write what the policies play on the validation queries of each fold; nothing for a single split.
+    """Write the plays of the policies on the validation queries of each fold. Nothing for a single split.
 
     A log is not replayed: the stage `off_policy` says what its policies play.
     """
@@ -180,7 +184,7 @@ def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> No
 def _budgets(
     pool: ModelPool, inputs: dict[str, Path], choice: ChosenPolicy, curve: dict[str, list[float]] | None
 ) -> list[dict[str, Any]] | str:
-    """What each of the pool's budgets buys on the test split, or why the policy cannot keep to a budget."""
+    """Return what each of the pool's budgets buys on the test split, or why the policy cannot keep to one."""
     if not pool.router.budgets:
         return ""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
@@ -202,10 +206,16 @@ def _budgets(
 
 
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> RouterSummary:
-    """The summary so far: times of single calls of every policy at the pool's middle rho, kept in `path`."""
+    """Time single calls of every policy at the pool's middle rho, and write the times to `path`.
+
+    Returns:
+        A summary that holds the times and nothing of a router yet.
+    """
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
-    rho, tuned = middle_rho(pool.replay.rhos), tuned_options(inputs)
-    times, failed = [], {}
+    rho = middle_rho(pool.replay.rhos)
+    tuned = tuned_options(inputs)
+    times = []
+    failed: dict[str, str] = {}
     for policy in filter(online_calls.serves_online, pool.policies):
         try:
             timed = online_calls.time_decisions(
