@@ -165,12 +165,12 @@ def stage_result(
         target = chain.stage(name)
         made = make_artifact(chain, target, cabs.options(context, force, device))
     record = made.record
-    why = "; ".join(made.reasons[:3]) or "not made yet"
-    context.log.info(
-        f"{record.described}: nothing changed, the artifact of {record.created} is used again"
-        if made.reused
-        else f"{record.described}: made in {record.seconds:.1f} s, because: {why}"
-    )
+    if made.reused:
+        text = f"nothing changed, the artifact of {record.created} is used again"
+    else:
+        why = "; ".join(made.reasons[:3]) or "not made yet"
+        text = f"made in {record.seconds:.1f} s, because: {why}"
+    context.log.info(f"{record.described}: {text}")
     result: dg.MaterializeResult[Any] = dg.MaterializeResult(
         asset_key=key(name),
         data_version=dg.DataVersion(record.content),

@@ -192,9 +192,10 @@ class Planner:
         if pool not in self._pending:
             chain = self.chains[pool]
             stages = [s for s in (chain.status(chain.stage(name)) for name in chain.stages) if is_due(s)]
-            first = any(s.target.stage in REPLAY.inputs for s in stages)
-            replays = [] if first else [s for s in map(chain.status, chain.replays()) if is_due(s)]
-            self._pending[pool] = stages + replays
+            due = list(stages)
+            if not any(s.target.stage in REPLAY.inputs for s in stages):
+                due += [s for s in map(chain.status, chain.replays()) if is_due(s)]
+            self._pending[pool] = due
         return self._pending[pool]
 
     @cached_property
@@ -368,8 +369,10 @@ class Planner:
     def _replays(self, pool: str, wanted: Wanted) -> list[Part]:
         """Return a part for each rho at which replays are due."""
         chain = self.chains[pool].over(wanted.policies)
+        if chain.pool.logged:
+            return []
         parts: list[Part] = []
-        for rho in () if chain.pool.logged else wanted.rhos or chain.pool.replay.rhos:
+        for rho in wanted.rhos or chain.pool.replay.rhos:
             statuses = [chain.status(target) for target in chain.replays([rho], wanted.policies)]
             due = [s for s in statuses if is_due(s) or (wanted.alone and s.state == "blocked")]
             if wanted.due(not due, REPLAY.name, f"{pool}|{rho_key(rho)}"):

@@ -256,8 +256,10 @@ def _not_public(marts: Path, record: Record) -> list[str]:
 def _rows_hash(path: Path, pool: str | None) -> str:
     """Return a hash of the pool's rows of a mart, or of the file if there is no pool or the mart has none."""
     content = hash_file(path)
-    rows = _hashes_by_pool(str(path), content) if pool else None
-    return content[:32] if rows is None else rows.get(pool or "", "no rows")
+    if pool is None:
+        return content[:32]
+    rows = _hashes_by_pool(str(path), content)
+    return content[:32] if rows is None else rows.get(pool, "no rows")
 
 
 @lru_cache(maxsize=256)

@@ -49,7 +49,8 @@ def check(
 
     pools, errors = ([active_pool(pool)], []) if pool else active_pools()
     broken: list[tuple[str, CabsError]] = [(e.path.stem if e.path else "", e) for e in errors]
-    begun, cases = planner_of(ArtifactStore(), pools).begun, list[Case]()
+    begun = planner_of(ArtifactStore(), pools).begun
+    cases: list[Case] = []
     with open_instance() as instance:
         for pool_file in (p for p in pools if p.pool.name in begun):
             chosen = parse_rhos(rhos, pool_file.pool.replay.rhos) if pool else ()

@@ -36,7 +36,8 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     from cabs_core.pipeline.standing import standing
     from cabs_dagster.cli.runner import run_until_interrupted
 
-    pool_file, deployment = active_pool(pool), dict[str, Any]()
+    pool_file = active_pool(pool)
+    deployment: dict[str, Any] = {}
     chain = Chain(ArtifactStore(), pool_file)
     answer = standing(chain)
     if answer.recommended not in (None, "router") and not anyway:

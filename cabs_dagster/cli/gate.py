@@ -1,6 +1,6 @@
-"""The gate behind `cabs check`: evaluate all checks of a pool, collect the verdicts.
+"""The gate behind `cabs check`: evaluate all checks of a pool, and collect what they say.
 
-A failed non-blocking check leaves a Dagster run green, so that runs alone cannot be a gate.
+A failed check that blocks nothing leaves a Dagster run green, so that runs alone cannot be a gate.
 """
 
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -23,6 +23,8 @@ from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.specs import STAGE_TAG
 
+_REPLAY = "replay"
+
 
 def run_checks(
     pool_file: PoolFile,
@@ -35,76 +37,136 @@ def run_checks(
     """Evaluate the checks of everything that is there of a pool, recorded in the instance.
 
     Args:
+        rhos: check the replays at these only. Empty: all of the pool's.
         audit: play one trial of a sample of the replays again, too.
+        notify: called with words on what is checked next.
+
+    Raises:
+        CabsError: the pool cannot be examined, because its table is missing, say.
     """
-    pool, store = pool_file.pool, ArtifactStore()
-    planner = planner_of(store, [pool_file])
-    cases: list[Case] = []
-    chain = planner.chains[pool.name]
-    wanted = Wanted(tuple(r for r in tuple(rhos) or pool.replay.rhos if _replayed(chain, r)), alone=True)
-    there = [asset for asset in checks.OF_POOLS if _there(chain, asset)]
-    fault, waiting = _first_fault(planner, pool.name, [*there, *(["replay"] if wanted.rhos else [])])
-    there = [asset for asset in there if asset not in waiting]
-    if fault and fault.record is not None and fault.record.other_version:
-        # its checks cannot read what another version wrote
-        there = [asset for asset in there if asset != fault.target.stage]
-    if fault:
-        late = sum(len(checks.check_specs(a)) * (len(wanted.rhos) if a == "replay" else 1) for a in waiting)
-        text = f"{fault.target.described} is {fault}: run it again" + (
-            f"; {counted(late, 'check')} of what is made from it wait" if late else ""
-        )
-        if fault.state != "blocked":  # else its own check says so
-            cases.append(Case(_place(fault.target.stage, pool.name), "up_to_date", "error", text))
-    if ended := _ended_by_budget(chain):
-        cases.append(Case(_place("answers", pool.name), "complete", "warning", ended))
-    if there:
-        register(instance, store, pool.name)
-        notify(f"{pool.name}: {', '.join(there)}")
-    for name, assets in _by_job(there).items():
-        keys = {spec.key for asset in assets for spec in checks.check_specs(asset)}
-        cases += _evaluate(instance, name, pool.name, keys)
-    if "replay" in waiting:
-        return cases
-    others = [kind for kind in KINDS if kind != "replay"]
-    old_of = {part.rho: part.due for part in planner.next_parts(pool.name, others, wanted)}
-    for rho in wanted.rhos:
-        partition = str(grid_key(pool.name, rho))
-        if old := [f"{s.target.policy}: {s}" for s in old_of.get(rho, ())]:
-            text = f"{'; '.join(old[:5])}: run it again"
-            cases.append(Case(_place("replay", partition), "up_to_date", "error", text))
-        notify(f"{pool.name}: {counted(len(pool.policies), 'replay')} at rho {rho:g}")
-        keys = {spec.key for spec in checks.check_specs("replay")}
-        cases += _evaluate(instance, job_names.REPLAY, partition, keys)
-    if wanted.rhos and audit:
-        notify(f"{pool.name}: one trial of a sample of replays again")
-        key = dg.AssetCheckKey(names.key("replay_audit"), checks.REPRODUCIBLE)
-        cases += _evaluate(instance, job_names.AUDIT, pool.name, {key}, {names.key("replay_audit")})
-    if (wanted.rhos or pool.logged) and store.children(("marts",)):
+    gate = _Gate(pool_file, instance, tuple(rhos), notify)
+    gate.check_stages()
+    if _REPLAY not in gate.waiting:
+        gate.check_replays()
+        if gate.rhos and audit:
+            gate.play_again()
+        gate.check_marts()
+    return gate.cases
+
+
+class _Gate:
+    """Evaluation of the checks of one pool.
+
+    Attributes:
+        rhos: at which a policy was replayed.
+        fault: the first stage that is there and out of date; None if all are up to date.
+        waiting: assets that are there and made from that stage, so that their checks wait.
+        cases: what the checks said so far.
+    """
+
+    def __init__(
+        self,
+        pool_file: PoolFile,
+        instance: dg.DagsterInstance,
+        rhos: tuple[float, ...],
+        notify: Callable[[str], None],
+    ):
+        self.pool = pool_file.pool
+        self.instance = instance
+        self.notify = notify
+        self.store = ArtifactStore()
+        self.planner = planner_of(self.store, [pool_file])
+        self.chain = self.planner.chains[self.pool.name]
+        self.rhos = tuple(rho for rho in rhos or self.pool.replay.rhos if _is_replayed(self.chain, rho))
+        self.made = [asset for asset in checks.OF_POOLS if _is_made(self.chain, asset)]
+        replays = [_REPLAY] if self.rhos else []
+        self.fault, self.waiting = _first_fault(self.planner, self.pool.name, [*self.made, *replays])
+        self.cases: list[Case] = []
+
+    def check_stages(self) -> None:
+        """Evaluate the checks of the stages, and report a stage that is out of date or ended early."""
+        checkable = [asset for asset in self.made if asset not in self.waiting]
+        fault = self.fault
+        if fault is not None:
+            if fault.record is not None and fault.record.other_version:
+                # its checks cannot read what another version wrote
+                checkable = [asset for asset in checkable if asset != fault.target.stage]
+            if fault.state != "blocked":  # else its own check says so
+                self._report(fault.target.stage, "up_to_date", "error", self._text_of(fault))
+        ended = _ended_by_budget(self.chain)
+        if ended:
+            self._report("answers", "complete", "warning", ended)
+        if checkable:
+            register(self.instance, self.store, self.pool.name)
+            self.notify(f"{self.pool.name}: {', '.join(checkable)}")
+        for name, assets in _by_job(checkable).items():
+            keys = {spec.key for asset in assets for spec in checks.check_specs(asset)}
+            self.cases += _evaluate(self.instance, name, self.pool.name, keys)
+
+    def check_replays(self) -> None:
+        """Evaluate the checks of the replays at every rho, and report replays that are out of date."""
+        wanted = Wanted(self.rhos, alone=True)
+        others = [kind for kind in KINDS if kind != "replay"]
+        parts = self.planner.next_parts(self.pool.name, others, wanted)
+        due_at = {part.rho: part.due for part in parts}
+        keys = {spec.key for spec in checks.check_specs(_REPLAY)}
+        for rho in self.rhos:
+            partition = str(grid_key(self.pool.name, rho))
+            stale = [f"{status.target.policy}: {status}" for status in due_at.get(rho, ())]
+            if stale:
+                text = f"{'; '.join(stale[:5])}: run it again"
+                self.cases.append(Case(_place(_REPLAY, partition), "up_to_date", "error", text))
+            self.notify(f"{self.pool.name}: {counted(len(self.pool.policies), 'replay')} at rho {rho:g}")
+            self.cases += _evaluate(self.instance, job_names.REPLAY, partition, keys)
+
+    def play_again(self) -> None:
+        """Play one trial of a sample of the replays again, and compare."""
+        self.notify(f"{self.pool.name}: one trial of a sample of replays again")
+        audit = names.key("replay_audit")
+        keys = {dg.AssetCheckKey(audit, checks.REPRODUCIBLE)}
+        self.cases += _evaluate(self.instance, job_names.AUDIT, self.pool.name, keys, {audit})
+
+    def check_marts(self) -> None:
+        """Evaluate the SQL tests of the marts, if the pool has figures in them."""
+        if not (self.rhos or self.pool.logged) or not self.store.children(("marts",)):
+            return
         from cabs_assets.marts import models
 
-        notify("SQL tests of the marts")
+        self.notify("SQL tests of the marts")
         keys = {spec.key for key, model in models().items() for spec in checks.sql_check_specs(key, model)}
-        cases += _evaluate(instance, job_names.RESULTS, pool.name, keys)
-    return cases
+        self.cases += _evaluate(self.instance, job_names.RESULTS, self.pool.name, keys)
+
+    def _report(self, asset: str, check: str, outcome: CheckOutcome, text: str) -> None:
+        """Add what the gate itself found."""
+        self.cases.append(Case(_place(asset, self.pool.name), check, outcome, text))
+
+    def _text_of(self, fault: Status) -> str:
+        """Return a sentence about a stage that is out of date, and how many checks wait for it."""
+        text = f"{fault.target.described} is {fault}: run it again"
+        late = 0
+        for asset in self.waiting:
+            partitions = len(self.rhos) if asset == _REPLAY else 1
+            late += len(checks.check_specs(asset)) * partitions
+        return f"{text}; {counted(late, 'check')} of what is made from it wait" if late else text
 
 
-def _replayed(chain: Chain, rho: float) -> bool:
+def _is_replayed(chain: Chain, rho: float) -> bool:
     """Return whether a policy of the pool has a replay at a rho."""
     return any(chain.store.record(target.parts) is not None for target in chain.replays([rho]))
 
 
-def _there(chain: Chain, asset: str) -> bool:
+def _is_made(chain: Chain, asset: str) -> bool:
     """Return whether an asset of the pool was made, so that its checks have something to read."""
     if asset == "deployed_router":
-        return (deployed_folder(chain.pool.name) / HEADER).is_file() and _there(chain, "router")
+        return (deployed_folder(chain.pool.name) / HEADER).is_file() and _is_made(chain, "router")
     return chain.store.record((asset, chain.pool.name)) is not None
 
 
-def _first_fault(planner: Planner, pool: str, there: Sequence[str]) -> tuple[Status | None, list[str]]:
+def _first_fault(planner: Planner, pool: str, made: Sequence[str]) -> tuple[Status | None, list[str]]:
     """Return the first stage that is there and out of date, and the assets whose checks wait for that stage.
 
     Args:
-        there: the assets of the pool that were made.
+        made: the assets of the pool that were made.
 
     Returns:
         The status of the stage, or None if all stages are up to date, and the assets made from it.
@@ -115,7 +177,7 @@ def _first_fault(planner: Planner, pool: str, there: Sequence[str]) -> tuple[Sta
         behind = set(planner.behind(pool, {name: []}))
         if "router" in behind:
             behind.add("deployed_router")
-        waiting = [asset for asset in there if asset in behind - {name}]
+        waiting = [asset for asset in made if asset in behind - {name}]
         if waiting or status.state in ("stale", "blocked"):
             return status, waiting
     return None, []
@@ -129,13 +191,16 @@ def _ended_by_budget(chain: Chain) -> str:
     from cabs_core.pipeline.stages.answers import AnswersSummary
 
     answers = AnswersSummary.of(record)
+    if not answers.by_budget:
+        return ""
     part = f"it stopped after {answers.prompts:,} of {answers.prompts_in_all:,} prompts: {answers.stopped}"
-    return f"{part}; all that follows is about these prompts" if answers.by_budget else ""
+    return f"{part}; all that follows is about these prompts"
 
 
 def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
     """Return {job: the assets of the given ones whose checks the job has}."""
-    jobs_of = {"deployed_router": job_names.DEPLOY} | dict.fromkeys(job_names.COLLECTED, job_names.COLLECT)
+    jobs_of = {"deployed_router": job_names.DEPLOY}
+    jobs_of |= dict.fromkeys(job_names.COLLECTED, job_names.COLLECT)
     by_job: dict[str, list[str]] = {}
     for asset in assets:
         by_job.setdefault(jobs_of.get(asset, job_names.PREPARE), []).append(asset)
@@ -160,22 +225,27 @@ def _evaluate(
     result = part.execute_in_process(
         run_config=QUIET, instance=instance, partition_key=partition, raise_on_error=False, tags=tags
     )
-    cases, seen = [], set()
+    cases = []
+    evaluated = set()
     for check in result.get_asset_check_evaluations():
-        seen.add(dg.AssetCheckKey(check.asset_key, check.check_name))
-        outcome: CheckOutcome = "passed"
-        if not check.passed:
-            outcome = "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
+        evaluated.add(dg.AssetCheckKey(check.asset_key, check.check_name))
         place = _place(names.path_of(check.asset_key), "" if name == job_names.RESULTS else partition)
-        cases.append(Case(place, check.check_name, outcome, check.description or "", result.run_id))
+        cases.append(Case(place, check.check_name, _outcome(check), check.description or "", result.run_id))
     texts = [] if result.success else run_texts(result.all_events)
-    for key in sorted(keys - seen):
+    for key in sorted(keys - evaluated):
         text = "; ".join(texts[:3]) or "it gave no result"
         place = _place(names.path_of(key.asset_key), partition)
         cases.append(Case(place, key.name, "broken", text, result.run_id))
     return cases
 
 
+def _outcome(check: dg.AssetCheckEvaluation) -> CheckOutcome:
+    """Return how a check ended."""
+    if check.passed:
+        return "passed"
+    return "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
+
+
 def _place(asset: str, partition: str) -> str:
     """Return words for an asset and its partition, such as `splits [demo]`."""
-    return asset + (f" [{partition}]" if partition else "")
+    return f"{asset} [{partition}]" if partition else asset

@@ -75,4 +75,7 @@ def _start_resource_tracker() -> None:
     try:
         resource_tracker.ensure_running()
     finally:
-        os.environ.pop("PYTHONWARNINGS") if before is None else os.environ.update(PYTHONWARNINGS=before)
+        if before is None:
+            del os.environ["PYTHONWARNINGS"]
+        else:
+            os.environ["PYTHONWARNINGS"] = before

@@ -46,12 +46,14 @@ def run(
             pool_file, rhos=chosen_rhos, policies=chosen, force=force, report=not no_report
         )
     )
-    parts, seconds = page_parts(pool_file.pool.name), time.perf_counter() - started
+    seconds = time.perf_counter() - started
+    parts = page_parts(pool_file.pool.name)
     record = None if no_report else runner.store.record(parts)
-    page = runner.store.location((*parts, "index.html")) if record else None
-    summary = record.summary if record else {}
-    names = ("missing", "verdict", "why", "newest", "goal")
-    missing, verdict, why, newest, goal = (summary.get(name, "") for name in names)
+    page = None
+    said = dict.fromkeys(("missing", "verdict", "why", "newest", "goal"), "")
+    if record is not None:
+        page = runner.store.location((*parts, "index.html"))
+        said |= {name: record.summary.get(name, "") for name in said}
     if as_json:
         runs = [
             {"job": job, "partition": key, "assets": list(assets)} for job, key, assets in runner.launched
@@ -61,24 +63,17 @@ def run(
             "seconds": round(seconds, 2),
             "runs": runs,
             "report": page,
-            "verdict": verdict,
-            "why": why,
-            "newest": newest,
-            "goal": goal,
-            "missing": missing,
+            **said,
         }
         click.echo(json.dumps(outcome, indent=1))
         return
     click.echo(f"{len(runner.launched)} runs in {seconds:.1f} s")
-    if missing:
-        click.secho(missing, fg="yellow")
-    if verdict:
-        click.secho(verdict, bold=True)
-    if why:
-        click.echo(why)
-    if newest:
-        click.echo(newest)
-    if goal:
-        click.echo(goal)
+    if said["missing"]:
+        click.secho(said["missing"], fg="yellow")
+    if said["verdict"]:
+        click.secho(said["verdict"], bold=True)
+    for name in ("why", "newest", "goal"):
+        if said[name]:
+            click.echo(said[name])
     if page:
         click.secho(f"report: {page}", bold=True)

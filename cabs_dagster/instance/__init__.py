@@ -75,12 +75,15 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
             if not isinstance(cause, sqlite3.DatabaseError):
                 raise
             free = shutil.disk_usage(settings.parent).free
-            advice = (
-                "If it is damaged, move that folder away, and the next command makes a new one: what was "
-                "run is forgotten, results lie elsewhere and stay"
-                if free > 1 << 20
-                else f"The disk is full ({free:,} bytes are free): make room, and run the same command again"
-            )
+            if free > 1 << 20:
+                advice = (
+                    "If it is damaged, move that folder away, and the next command makes a new one: what was "
+                    "run is forgotten, results lie elsewhere and stay"
+                )
+            else:
+                advice = (
+                    f"The disk is full ({free:,} bytes are free): make room, and run the same command again"
+                )
             raise CabsError(
                 f"Dagster's database in {settings.parent} cannot be used: {cause}. {advice}"
             ) from error

@@ -202,8 +202,11 @@ class Chain:
 
     def replays(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> Iterator[Target]:
         """Yield the replay targets of every rho and policy of the pool, or of those given. A log has none."""
-        for rho in () if self.pool.logged else tuple(rhos) or self.pool.replay.rhos:
-            for policy in tuple(policies) or self.pool.policies:
+        if self.pool.logged:
+            return
+        chosen = tuple(policies) or self.pool.policies
+        for rho in tuple(rhos) or self.pool.replay.rhos:
+            for policy in chosen:
                 yield Target("replay", self.pool, rho, policy)
 
     def status(self, target: Target) -> Status:

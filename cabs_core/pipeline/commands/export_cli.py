@@ -337,7 +337,14 @@ _Make = Callable[[Path, dict[str, Any], "Judged | None"], Path]
 
 
 def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
-    """Of a pool whose chain has run: the bundle that the chain made, where that has these options."""
+    """Return a function that gives the bundle of a pool whose chain has run.
+
+    The bundle that the chain made is taken if it has the wanted options.
+
+    Args:
+        free: models that cost nothing. prompts: keep the prompts in the bundle.
+        anyway: take artifacts of older data all the same, with a warning.
+    """
     from cabs_core.base.errors import ProvenanceError
     from cabs_core.data.inputs import folds_of
     from cabs_core.pipeline.final_fit import fit_on_all_rows
@@ -381,7 +388,7 @@ def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway:
 
 
 def _cold(models: Path | None, name: str | None, encoder: str) -> _Make:
-    """The same of models and prices alone."""
+    """Return a function that makes a bundle of models and prices alone."""
     from cabs_core.data.endpoints.upstreams import load_upstreams
     from cabs_core.router.cold import build_cold
 

@@ -101,6 +101,6 @@ def build(
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """The counts with the same names for every model."""
+    """Return the counts of every model, with a 0 for a name that only other models have."""
     names = list(dict.fromkeys(name for row in counts.values() for name in row))
     return {model: {name: float(row.get(name, 0.0)) for name in names} for model, row in counts.items()}
