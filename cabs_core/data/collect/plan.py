@@ -112,7 +112,7 @@ def collection_of(pool_file: PoolFile) -> Collection:
     collect = pool.collect
     prompts = read_prompts(pool_file)
     names = pool.source_names() or {}
-    path = pool_file.beside(collect.upstreams, "collect.upstreams")
+    path = pool_file.existing_file(collect.upstreams, "collect.upstreams")
     upstreams = load_upstreams(path).models
     models = [
         replace(t, name=name, upstream=t.upstream.model_copy(update={"model": t.model}))

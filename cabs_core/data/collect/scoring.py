@@ -95,14 +95,14 @@ def score_cells(
         if isinstance(scorer, Judge):
             _judge(scorer, collection, cells, places, store, values, scored, notify)
         elif isinstance(scorer, Labels):
-            path = collection.pool_file.beside(scorer.path, "collect.scores.path")
+            path = collection.pool_file.existing_file(scorer.path, "collect.scores.path")
             labels = read_labels(path, scorer.score_range)
             for i in places:
                 values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
         elif isinstance(scorer, Command):
             _run_command(scorer, collection, cells, places, values, scored)
         else:
-            score = text_score(scorer, collection.pool_file.beside)
+            score = text_score(scorer, collection.pool_file.existing_file)
             for i in places:
                 values[i] = score(cells[i].prompt, cells[i].text or "", cells[i].row)
         scored.parts[scorer.called] = values

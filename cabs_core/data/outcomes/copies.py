@@ -1,6 +1,8 @@
-"""Prompts that are nearly the same: copies with small changes, and prompts of one template.
+"""Near-copies of prompts: copies with small changes, and prompts of one template.
 
-    group = near_copies(prompts)        # equal numbers: one split, one fold, one observation
+    group = near_copies(prompts)        # prompts with equal numbers belong together
+
+Near-copies go to one split and one fold, and count as one independent observation.
 
 Two texts are copies if nothing but case, white space, numbers and the stop at the end differs, or if 95 % of
 their runs of three words are the same: one word in about 120. They are of one template if they differ in at
@@ -14,7 +16,9 @@ import re
 import zlib
 from collections.abc import Iterator, Sequence
 from difflib import SequenceMatcher
+from functools import lru_cache
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix
@@ -23,54 +27,74 @@ from scipy.sparse.csgraph import connected_components
 from cabs_core.base.errors import counted
 from cabs_core.base.units import percentage
 
+#: least share of common runs of words in two copies
 _ALIKE = 0.95
-_HASHES, _BANDS = 64, 16
+#: number of hash functions of MinHash, and number of bands that they are divided into
+_HASHES = 64
+_BANDS = 16
+#: words of a run
 _RUN = 3
+#: fewest words of a text whose runs are compared
 _FEWEST_WORDS = 12
-_MOST_WORDS = 512  # of a longer text, its two ends
-#: a larger group is a form that much of the traffic has, not a copy: it is split like other prompts
-TEMPLATE_SHARE, TEMPLATE_LEAST = 0.02, 10
-#: a larger group of one template is a task: what fills its slots is what the prompts are about
-_TASK_SHARE, _TASK_LEAST = 0.015, 20
-#: words that stand beside each other in more of the texts belong to a system prompt, or to a task
+#: most words of a text that are read. Of a longer text its two ends are
+_MOST_WORDS = 512
+#: a group of copies with more than this share and this number of prompts is a form that much of the traffic
+#: has. Its prompts are split like other prompts
+TEMPLATE_SHARE = 0.02
+TEMPLATE_LEAST = 10
+#: a group of one template with more than this share and this number of prompts is a task. Its prompts differ
+#: by what fills the slots
+_TASK_SHARE = 0.015
+_TASK_LEAST = 20
+#: neighbouring words that more than this share of the texts have belong to a system prompt or to a task
 _COMMON_SHARE = 0.1
-#: most places that differ between two prompts of a template, and least share and number of words that do not
-_SLOTS, _KEPT, _FEWEST_KEPT = 4, 0.5, 4
-#: most words of a slot: what is longer is a text of its own
+#: most places in which two prompts of a template differ
+_SLOTS = 4
+#: least share, and least number, of words in which two prompts of a template do not differ
+_KEPT = 0.5
+_FEWEST_KEPT = 4
+#: most words of one such place. A longer place is a text of its own
 _LONGEST_SLOT = 12
-#: share of words that do not differ, with any number of places
+#: share of equal words that is enough for any number of places
 _MOSTLY_KEPT = 0.8
-#: pairs of words that two prompts of one template must share at least, a share of those of the longer one:
-#: four slots in ten words leave that many
+#: least share of pairs of neighbouring words of the longer prompt that two prompts of one template have in
+#: common. Four slots in ten words leave this share
 _PAIRS_KEPT = 0.15
-#: most different texts of which templates are looked for: each of more is a small part of what is learned
+#: most different texts among which templates are looked for. In a larger table a template matters little
 _MOST_TEXTS = 20_000
-_SPACE, _NUMBER = re.compile(r"\s+"), re.compile(r"\d+(?:[.,]\d+)*")
+_SPACE = re.compile(r"\s+")
+_NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 
 
 def near_copies(prompts: Sequence[str]) -> np.ndarray:
-    """`[n]` number of each prompt's group, that of the group's first text in alphabetical order; equal: one.
+    """Return the number of each prompt's group of near-copies, shape [n].
 
-    A group of copies that is more than `TEMPLATE_SHARE` of the prompts (and `TEMPLATE_LEAST`) falls apart. So
-    does a group of one template that is more than `_TASK_SHARE` of them, into its groups of copies.
+    The number of a group is the position of its first text among all different texts in alphabetical order. A
+    group of copies with more than `TEMPLATE_SHARE` and `TEMPLATE_LEAST` prompts is dissolved. A group of one
+    template with more than `_TASK_SHARE` and `_TASK_LEAST` prompts is dissolved into its groups of copies.
     """
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
-    copies = _linked(texts.tolist())
+    copies = _groups_of_copies(texts.tolist())
     size = np.bincount(copies[text], minlength=len(texts))
-    common = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
-    copies = np.where(common[copies], np.arange(len(texts)), copies)
-    known = [normal(value) for value in texts.tolist()]
-    form = np.unique(np.array(known, dtype=object), return_inverse=True)[1]
-    frequent = np.bincount(form[text])[form] > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
-    group = _templates(known, copies, np.flatnonzero(~frequent))
+    is_common = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
+    copies = np.where(is_common[copies], np.arange(len(texts)), copies)
+    forms = [normal(value) for value in texts.tolist()]
+    form = np.unique(np.array(forms, dtype=object), return_inverse=True)[1]
+    is_frequent = np.bincount(form[text])[form] > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
+    group = _groups_of_templates(forms, copies, np.flatnonzero(~is_frequent))
     size = np.bincount(group[text], minlength=len(texts))
-    task = size > max(_TASK_LEAST, _TASK_SHARE * len(text))
-    numbers: np.ndarray = np.where(task[group], copies, group)[text]
+    is_task = size > max(_TASK_LEAST, _TASK_SHARE * len(text))
+    numbers: np.ndarray = np.where(is_task[group], copies, group)[text]
     return numbers
 
 
 def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
-    """What is to be said of near-duplicates and of forms that much of the traffic has, a sentence each."""
+    """Return sentences on the near-duplicates of a table, and on forms that much of the traffic has.
+
+    Args:
+        prompts: n texts.
+        group: number of each prompt's group, shape [n].
+    """
     sentences = []
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     groups = np.unique(group, return_inverse=True)[1]
@@ -83,7 +107,8 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
             "group is either trained on or tested on, never both"
         )
     forms, size = np.unique(np.array([normal(text) for text in prompts], dtype=object), return_counts=True)
-    common, most = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text)), int(size.argmax())
+    common = size > max(TEMPLATE_LEAST, TEMPLATE_SHARE * len(text))
+    most = int(size.argmax())
     if common.any() and len(texts) > len(forms):
         sentences.append(
             f"same form, other numbers: {counted(int(size[common].sum()), 'prompt')} in "
@@ -95,12 +120,12 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
 
 
 def normal(text: str) -> str:
-    """The text in lower case, with single spaces, 0 for every number, and no stop at the end."""
+    """Return the text in lower case, with single spaces, 0 for every number, and no stop at the end."""
     return _NUMBER.sub("0", _SPACE.sub(" ", text.casefold())).strip().rstrip(".!? ") or text
 
 
-def _linked(texts: list[str]) -> np.ndarray:
-    """`[m]` smallest index of the group of each of m different texts."""
+def _groups_of_copies(texts: list[str]) -> np.ndarray:
+    """Return the smallest index of the group of copies of each of m different texts, shape [m]."""
     known = [normal(text) for text in texts]
     first: dict[str, int] = {}
     group = np.array([first.setdefault(key, i) for i, key in enumerate(known)], dtype=np.int64)
@@ -118,9 +143,8 @@ def _linked(texts: list[str]) -> np.ndarray:
         pair = np.column_stack([start[bucket], np.arange(len(long))])
         pairs.append(pair[pair[:, 0] != pair[:, 1]])
     a, b = np.unique(np.concatenate(pairs), axis=0).T
-    alike = (signatures[a] == signatures[b]).mean(
-        axis=1
-    ) >= _ALIKE - 0.15  # most of the others need no second look
+    # equal hashes estimate the share of common runs: pairs far below the limit need no exact comparison
+    alike = (signatures[a] == signatures[b]).mean(axis=1) >= _ALIKE - 0.15
     alike[alike] = [_jaccard(runs[i], runs[j]) >= _ALIKE for i, j in zip(a[alike], b[alike], strict=True)]
     links = coo_matrix((np.ones(int(alike.sum())), (a[alike], b[alike])), shape=(len(long), len(long)))
     _, part = connected_components(links, directed=False)
@@ -132,151 +156,191 @@ def _linked(texts: list[str]) -> np.ndarray:
     return numbers
 
 
-def _templates(texts: list[str], copies: np.ndarray, asked: np.ndarray) -> np.ndarray:
+class _Groups:
+    """Groups of numbers from 0 that are joined step by step. The smallest member of a group is its name."""
+
+    def __init__(self, count: int) -> None:
+        self._parents = list(range(count))
+
+    def name(self, number: int) -> int:
+        """Return the smallest member of the group that a number belongs to."""
+        parents = self._parents
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]  # shortens the way for the next call
+            number = parents[number]
+        return number
+
+    def join(self, one: int, other: int) -> None:
+        """Join two groups, which are given by their names."""
+        self._parents[max(one, other)] = min(one, other)
+
+
+def _groups_of_templates(forms: list[str], copies: np.ndarray, eligible: np.ndarray) -> np.ndarray:
     """Join groups of copies whose texts are of one template.
 
     Args:
-        texts: m different texts, normalised.
-        copies: `[m]` smallest index of each text's group of copies.
-        asked: indices of the texts that may be of a template.
+        forms: normal forms of m different texts.
+        copies: smallest index of each text's group of copies, shape [m].
+        eligible: indices of the texts that may be of a template.
 
     Returns:
-        `[m]` smallest index of each text's group.
+        Smallest index of each text's group, shape [m].
     """
-    group = copies.copy()
-    firsts = [i for i in asked.tolist() if copies[i] == i]
+    firsts = [index for index in eligible.tolist() if copies[index] == index]
     if len(firsts) < 2 or len(firsts) > _MOST_TEXTS:
-        return group
-    words = [_ends(texts[i].split()) for i in firsts]
-    root = list(range(len(firsts)))
-
-    def top(i: int) -> int:
-        while root[i] != i:
-            root[i] = root[root[i]]
-            i = root[i]
-        return i
-
-    row, code, rare = _pairs_of_words(words)
-    own = _own_words(words, row, rare)
-    for i, j in _candidates(row[rare], code[rare], len(words)):
-        a, b = top(i), top(j)
-        if a != b and _of_one_template(own[i], own[j]):
-            root[max(a, b)] = min(a, b)
-    place = np.array(firsts)
-    joined = np.arange(len(texts))
-    joined[place] = place[[top(i) for i in range(len(firsts))]]
-    merged: np.ndarray = joined[group]
+        return copies.copy()
+    words = [_ends(forms[index].split()) for index in firsts]
+    pairs = _pairs_of_words(words)
+    own_words = _own_words(words, pairs)
+    groups = _Groups(len(firsts))
+    for i, j in _candidates(pairs.text[pairs.is_rare], pairs.code[pairs.is_rare], len(words)):
+        one = groups.name(i)
+        other = groups.name(j)
+        if one != other and _are_of_one_template(own_words[i], own_words[j]):
+            groups.join(one, other)
+    index_of_first = np.array(firsts)
+    joined = np.arange(len(forms))
+    joined[index_of_first] = index_of_first[[groups.name(i) for i in range(len(firsts))]]
+    merged: np.ndarray = joined[copies]
     return merged
 
 
 def _ends(words: list[str]) -> list[str]:
-    """Return the words, of a long text those of its two ends."""
-    return words if len(words) <= _MOST_WORDS else words[: _MOST_WORDS // 2] + words[-_MOST_WORDS // 2 :]
+    """Return all words of a text, or the words at the two ends of a text with more than `_MOST_WORDS`."""
+    if len(words) <= _MOST_WORDS:
+        return words
+    return words[: _MOST_WORDS // 2] + words[-_MOST_WORDS // 2 :]
 
 
-def _pairs_of_words(words: list[list[str]]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(text, number of the pair, whether few texts have it) for every two words that follow each other.
+class _Pairs(NamedTuple):
+    """Every two neighbouring words of several texts, p pairs in the order of the texts.
 
-    Pairs that more than a tenth of the texts have belong to a system prompt, or to the task.
+    Attributes:
+        text: index of the text of each pair, shape [p].
+        code: number of the two words, shape [p]. Equal words have equal numbers.
+        is_rare: True for words that few texts have beside each other, shape [p]. Pairs that more than a tenth
+            of the texts have belong to a system prompt, or to the task.
     """
-    row = np.repeat(np.arange(len(words)), [max(len(text) - 1, 0) for text in words])
-    hashes = [zlib.crc32(f"{one} {other}".encode()) for text in words for one, other in pairwise(text)]
+
+    text: np.ndarray
+    code: np.ndarray
+    is_rare: np.ndarray
+
+
+def _pairs_of_words(words: list[list[str]]) -> _Pairs:
+    """Return the pairs of neighbouring words of texts, which are given as lists of words."""
+    text = np.repeat(np.arange(len(words)), [max(len(parts) - 1, 0) for parts in words])
+    hashes = [zlib.crc32(f"{one} {other}".encode()) for parts in words for one, other in pairwise(parts)]
     code = np.unique(np.array(hashes, dtype=np.int64), return_inverse=True)[1]
-    different = np.unique(np.column_stack([row, code]), axis=0)
+    different = np.unique(np.column_stack([text, code]), axis=0)
     texts_with = np.bincount(different[:, 1], minlength=int(code.max(initial=-1)) + 1)
-    return row, code, (texts_with <= max(_TASK_LEAST, _COMMON_SHARE * len(words)))[code]
+    few = texts_with <= max(_TASK_LEAST, _COMMON_SHARE * len(words))
+    return _Pairs(text, code, few[code])
 
 
-def _own_words(words: list[list[str]], row: np.ndarray, rare: np.ndarray) -> list[list[str]]:
-    """Return the words of each text that stand in no pair that many texts have."""
-    starts = np.searchsorted(row, np.arange(len(words) + 1))
+def _own_words(words: list[list[str]], pairs: _Pairs) -> list[list[str]]:
+    """Return of each text the words that stand in no pair that many texts have."""
+    starts = np.searchsorted(pairs.text, np.arange(len(words) + 1))
     own = []
-    for i, text in enumerate(words):
-        is_rare = rare[starts[i] : starts[i + 1]]
-        before = np.concatenate([[True], is_rare])
-        after = np.concatenate([is_rare, [True]])
-        own.append([word for word, keep in zip(text, before & after, strict=True) if keep])
+    for i, parts in enumerate(words):
+        is_rare = pairs.is_rare[starts[i] : starts[i + 1]]
+        rare_before = np.concatenate([[True], is_rare])
+        rare_after = np.concatenate([is_rare, [True]])
+        kept = zip(parts, rare_before & rare_after, strict=True)
+        own.append([word for word, keep in kept if keep])
     return own
 
 
-def _candidates(row: np.ndarray, code: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
-    """Pairs of texts that share enough pairs of words to be of one template, the most alike first.
+def _candidates(text: np.ndarray, code: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
+    """Yield two texts that share enough pairs of words to be of one template, the most alike two first.
 
-    Texts that share a pair of words are compared with the next one that has it, so the number of comparisons
-    grows with the number of words.
+    A text is compared only with the next text that has the same pair of words, so that the number of
+    comparisons grows with the number of words and not with its square.
 
     Args:
-        row, code: text and number of each pair of words, without those that many texts have.
+        text: index of the text of each rare pair of words.
+        code: number of each rare pair of words.
         count: number of texts.
     """
     if not len(code):
         return
-    row, code = np.unique(np.column_stack([row, code]), axis=0).T
-    order = np.lexsort((row, code))
-    follows = code[order][1:] == code[order][:-1]
-    both = np.column_stack([row[order][:-1], row[order][1:]])[follows]
-    if not len(both):
+    text, code = np.unique(np.column_stack([text, code]), axis=0).T
+    order = np.lexsort((text, code))
+    same_pair = code[order][1:] == code[order][:-1]
+    compared = np.column_stack([text[order][:-1], text[order][1:]])[same_pair]
+    if not len(compared):
         return
-    both = np.unique(both, axis=0)
-    holds = csr_matrix((np.ones(len(row)), (row, code)), shape=(count, int(code.max()) + 1))
-    size = np.asarray(holds.sum(axis=1)).ravel()
-    shared = np.empty(len(both))
-    for start in range(0, len(both), 50_000):
-        part = both[start : start + 50_000]
-        product = holds[part[:, 0]].multiply(holds[part[:, 1]])
+    compared = np.unique(compared, axis=0)
+    has_pair = csr_matrix((np.ones(len(text)), (text, code)), shape=(count, int(code.max()) + 1))
+    size = np.asarray(has_pair.sum(axis=1)).ravel()
+    shared = np.empty(len(compared))
+    for start in range(0, len(compared), 50_000):  # in parts, since the products need memory
+        part = compared[start : start + 50_000]
+        product = has_pair[part[:, 0]].multiply(has_pair[part[:, 1]])
         shared[start : start + len(part)] = np.asarray(product.sum(axis=1)).ravel()
-    alike = shared / np.maximum(np.maximum(size[both[:, 0]], size[both[:, 1]]), 1.0)
-    for k in np.argsort(-alike, kind="stable"):
-        if alike[k] < _PAIRS_KEPT:
+    larger = np.maximum(size[compared[:, 0]], size[compared[:, 1]])
+    share = shared / np.maximum(larger, 1.0)
+    for k in np.argsort(-share, kind="stable"):
+        if share[k] < _PAIRS_KEPT:
             return
-        yield int(both[k, 0]), int(both[k, 1])
+        yield int(compared[k, 0]), int(compared[k, 1])
 
 
-def _of_one_template(one: list[str], other: list[str]) -> bool:
-    """Return True if two texts differ in a few slots, or in few of their words."""
+def _are_of_one_template(one: list[str], other: list[str]) -> bool:
+    """Return True if two texts, given as words, differ in a few slots or in few of their words."""
     longer = max(len(one), len(other))
     changes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
-    kept = sum(end - start for change, start, end, _, _ in changes if change == "equal")
+    kept = 0
+    slots = []
+    for change, start, end, other_start, other_end in changes:
+        if change == "equal":
+            kept += end - start
+        else:
+            slots.append(max(end - start, other_end - other_start))
     if kept >= max(_MOSTLY_KEPT * longer, _FEWEST_KEPT):
         return True
-    slots = [max(end - start, to - at) for change, start, end, at, to in changes if change != "equal"]
-    few = len(slots) <= _SLOTS and max(slots, default=0) <= _LONGEST_SLOT
-    return few and kept >= max(_KEPT * longer, _FEWEST_KEPT)
+    has_few_slots = len(slots) <= _SLOTS and max(slots, default=0) <= _LONGEST_SLOT
+    return has_few_slots and kept >= max(_KEPT * longer, _FEWEST_KEPT)
 
 
 def _jaccard(one: np.ndarray, other: np.ndarray) -> float:
-    """Share of the runs of either text that both have."""
-    a, b = set(one.tolist()), set(other.tolist())
-    both = len(a & b)
-    return both / (len(a) + len(b) - both)
+    """Return the number of runs that both texts have as a share of the runs that either of them has.
+
+    Args:
+        one: hashes of the runs of a text.
+        other: hashes of the runs of another text.
+    """
+    runs = set(one.tolist())
+    other_runs = set(other.tolist())
+    common = len(runs & other_runs)
+    return common / (len(runs) + len(other_runs) - common)
 
 
 def _signatures(texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
-    """(hashes of the runs of three words in each text, `[m, _HASHES]` uint32: the smallest of them under
-    every hash function)."""
-    codes: dict[str, int] = {}
+    """Return the runs of words of m texts, and their MinHash signatures.
+
+    Args:
+        texts: m texts of at least `_RUN` words.
+
+    Returns:
+        For each text the hashes of its runs of `_RUN` words; and the smallest hash of each text's runs under
+        every hash function, uint32 `[m, _HASHES]`.
+    """
     words: list[int] = []
     ends = np.empty(len(texts), dtype=np.int64)
     for i, text in enumerate(texts):
-        parts = text.split()
-        if len(parts) > _MOST_WORDS:
-            parts = parts[: _MOST_WORDS // 2] + parts[-_MOST_WORDS // 2 :]
-        for part in parts:
-            code = codes.get(part)
-            if code is None:
-                code = codes[part] = zlib.crc32(part.encode("utf-8", "surrogatepass"))
-            words.append(code)
+        words += [_word_code(word) for word in _ends(text.split())]
         ends[i] = len(words)
-    code_of = np.array(words, dtype=np.uint64)
+    code = np.array(words, dtype=np.uint64)
     starts = np.concatenate([[0], ends[:-1]])
     odd = np.random.default_rng(0).integers(1, 2**63, 2 * _HASHES, dtype=np.uint64) | np.uint64(1)
-    run = code_of.copy()
+    run = code.copy()
     for step in range(1, _RUN):
-        run[:-step] = run[:-step] * odd[0] + code_of[step:]
-    inside = np.ones(len(run), dtype=bool)  # a run that begins near the end would reach into the next text
+        run[:-step] = run[:-step] * odd[0] + code[step:]
+    is_inside = np.ones(len(run), dtype=bool)  # a run that begins near the end reaches into the next text
     for step in range(1, _RUN):
-        inside[ends - step] = False
-    run = run[inside]
+        is_inside[ends - step] = False
+    run = run[is_inside]
     run ^= run >> np.uint64(29)
     starts = starts - (_RUN - 1) * np.arange(len(texts))
     smallest = np.empty((len(texts), _HASHES), dtype=np.uint32)
@@ -284,3 +348,9 @@ def _signatures(texts: list[str]) -> tuple[list[np.ndarray], np.ndarray]:
         hashed = (run * odd[k] + odd[_HASHES + k]) >> np.uint64(32)
         smallest[:, k] = np.minimum.reduceat(hashed, starts)
     return np.split(run, starts[1:]), smallest
+
+
+@lru_cache(maxsize=1 << 16)
+def _word_code(word: str) -> int:
+    """Return a number of 32 bits for a word."""
+    return zlib.crc32(word.encode("utf-8", "surrogatepass"))

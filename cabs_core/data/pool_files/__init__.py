@@ -1,4 +1,4 @@
-"""Model pools: the validated YAML files that say what is routed and how it is replayed."""
+"""Model pools: validated YAML files that name the models, the data and the settings of an experiment."""
 
 from cabs_core.base.catalog.roles import DEFAULT_POLICIES
 from cabs_core.data.pool_files.config import ModelPool, flatten, pool_from

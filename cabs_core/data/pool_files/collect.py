@@ -1,4 +1,4 @@
-"""`collect` in a pool file: which prompts go to which models, what that may cost, how answers are scored."""
+"""`collect` in a pool file: which prompts go to which models, cost limits, and how answers are scored."""
 
 from __future__ import annotations
 
@@ -12,38 +12,41 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.pool_files.strict import Strict
 
 Text = Annotated[str, Field(min_length=1, max_length=1000)]
-#: least number of prompts with all their answers of which a table is made
+#: least number of prompts with all their answers from which a table is made
 FEWEST = 30
 #: fields of a chat request that bound its output tokens
 OUTPUT_LIMITS = ("max_completion_tokens", "max_tokens")
 Usd = Annotated[float, Field(ge=0, le=1e6)]
 _CONSTANTS = {"true": True, "false": False, "null": None}
 #: fields of a request that the collection sets itself
-_OURS = ("model", "messages", "stream", "stream_options", "n")
+_RESERVED_FIELDS = ("model", "messages", "stream", "stream_options", "n")
 
 
 class Limit(Strict):
-    """How fast one model may be asked."""
+    """Limit of the rate at which one model is called."""
 
-    concurrency: int = Field(16, ge=1, le=1000)  #: calls under way at a time
-    per_minute: float | None = Field(None, gt=0, le=1e6)  #: calls a minute; None: no limit of ours
+    concurrency: int = Field(16, ge=1, le=1000)  #: most calls at the same time
+    per_minute: float | None = Field(None, gt=0, le=1e6)  #: most calls a minute; None sets no such limit
 
 
 class _Scorer(Strict):
-    """What every way of scoring has."""
+    """Fields of every kind of scorer. A scorer gives an answer a score from 0 to 1."""
 
     name: str = Field("", max_length=60, pattern=r"[a-z0-9_]*")  #: column of its scores; default: its kind
-    tasks: tuple[Text, ...] = ()  #: only answers to prompts of these tasks; default: all
-    weight: float = Field(1.0, gt=0, le=1e6)  #: the score is the weighted mean of those that apply
+    tasks: tuple[Text, ...] = ()  #: tasks whose answers it scores; default: all
+    weight: float = Field(1.0, gt=0, le=1e6)  #: weight in the mean of the scorers of an answer
 
     @property
     def called(self) -> str:
-        """Its name, or its kind."""
+        """Name of the scorer, or its kind if it has no name."""
         return self.name or str(self.kind)  # type: ignore[attr-defined]  # of every subclass
 
 
 class Exact(_Scorer):
-    """1 where the answer is the reference, apart from case, white space and a full stop at the end."""
+    """Scorer that gives 1 to an answer that equals the reference.
+
+    Case, white space and a full stop at the end do not count.
+    """
 
     kind: Literal["exact"]
     column: Text  #: column of the prompts with the reference
@@ -51,53 +54,59 @@ class Exact(_Scorer):
 
 
 class Number(_Scorer):
-    """1 where the number that the answer ends on is the reference."""
+    """Scorer that gives 1 to an answer that ends on the number of the reference."""
 
     kind: Literal["number"]
-    column: Text
-    tolerance: float = Field(1e-6, ge=0, le=1)  #: relative
+    column: Text  #: column of the prompts with the reference
+    tolerance: float = Field(1e-6, ge=0, le=1)  #: largest relative difference
 
 
 class MultipleChoice(_Scorer):
-    """1 where the answer chooses the letter of the reference (A to Z)."""
+    """Scorer that gives 1 to an answer that chooses the letter of the reference (A to Z)."""
 
     kind: Literal["choice"]
-    column: Text
+    column: Text  #: column of the prompts with the letter
 
 
 class Regex(_Scorer):
-    """1 where the pattern is found in the answer."""
+    """Scorer that gives 1 to an answer in which the pattern is found."""
 
     kind: Literal["regex"]
-    pattern: Text | None = None
-    column: Text | None = None  #: column of the prompts with a pattern each
+    pattern: Text | None = None  #: one regular expression for all answers
+    column: Text | None = None  #: column of the prompts with a regular expression for each prompt
 
     @model_validator(mode="after")
-    def _one(self) -> Regex:
-        if (self.pattern is None) == (self.column is None):
-            raise ValueError("regex needs pattern or column, one of them")
+    def _has_one_pattern(self) -> Regex:
+        if self.pattern is None and self.column is None:
+            raise ValueError("kind regex has neither pattern nor column: give one of them")
+        if self.pattern is not None and self.column is not None:
+            raise ValueError("kind regex has both pattern and column: leave one of them out")
         return self
 
 
 class Contains(_Scorer):
-    """1 where the answer holds the reference."""
+    """Scorer that gives 1 to an answer that contains the reference."""
 
     kind: Literal["contains"]
-    column: Text
+    column: Text  #: column of the prompts with the reference
     ignore_case: bool = True
 
 
 class JsonSchema(_Scorer):
-    """1 where the answer is JSON (a fence of Markdown around it is allowed) and valid by the schema."""
+    """Scorer that gives 1 to an answer that is JSON and valid by a schema.
+
+    A fence of Markdown may stand around the JSON.
+    """
 
     kind: Literal["json_schema"]
-    file: Text  #: JSON schema, relative to the pool file
+    file: Text  #: path of the JSON schema, relative to the pool file
 
 
 class Command(_Scorer):
-    """What a program of the user prints: it gets one answer as a line of JSON on standard input.
+    """Scorer that is a program of the user.
 
-    It runs only after `cabs pool add` showed it and somebody on this machine approved it.
+    The program gets one answer as a line of JSON on standard input and prints a score. It runs only after
+    `cabs pool add` showed the command and somebody on this machine approved it.
     """
 
     kind: Literal["command"]
@@ -106,39 +115,46 @@ class Command(_Scorer):
         min_length=1, max_length=200
     )
     column: Text | None = None  #: column of the prompts with the reference that the program is given
-    seconds: float = Field(10.0, gt=0, le=600)  #: most time for one answer
+    seconds: float = Field(10.0, gt=0, le=600)  #: most seconds for one answer
 
 
 class Labels(_Scorer):
-    """Scores by people: a table with query_id (or prompt), model, score; or a filled-in sheet."""
+    """Scorer that reads scores by people: a table with query_id (or prompt), model, score; or a filled-in
+    sheet.
+    """
 
     kind: Literal["labels"]
     path: Text  #: CSV, parquet or JSON lines, relative to the pool file
     score_range: tuple[float, float] = (0.0, 1.0)  #: the worst and the best score that can be given
 
     @model_validator(mode="after")
-    def _ordered(self) -> Labels:
+    def _range_is_ordered(self) -> Labels:
         if not -1e9 <= self.score_range[0] < self.score_range[1] <= 1e9:
-            raise ValueError("score_range: expected the worst score, then the best")
+            raise ValueError(
+                f"score_range is {list(self.score_range)}: expected the worst score, then the best, such as "
+                "[1, 5]"
+            )
         return self
 
 
 class Judge(_Scorer):
-    """A model that grades answers by a rubric.
+    """Scorer that is a model, which grades answers by a rubric.
 
-    It sees the prompt, the answer and, if named, a reference; no model names.
+    The judge sees the prompt, the answer and, if `reference` is given, the right answer. It sees no names of
+    models.
     """
 
     kind: Literal["judge"]
-    model: Text  #: one of the upstreams
-    rubric: str = Field(min_length=10, max_length=20_000)  #: what a good answer is, in words
-    max_usd: Usd  #: most that judging may cost in all
+    model: Text  #: name of the judge in the upstreams file
+    rubric: str = Field(min_length=10, max_length=20_000)  #: a description of a good answer
+    max_usd: Usd  #: most USD that all calls of the judge may cost
     reference: Text | None = None  #: column of the prompts that the judge is shown as the right answer
     levels: int = Field(2, ge=2, le=100)  #: grades from 0 to levels - 1; the score is grade / (levels - 1)
-    #: a model of the pool: each answer is compared with its, in both orders; a win is 1, a tie 0.5
+    #: a model of the pool. The judge compares each answer with the answer of this model, in both orders. A
+    #: win counts 1, a tie 0.5
     against: Text | None = None
-    max_tokens: int = Field(256, ge=1, le=100_000)
-    labels: Text | None = None  #: labels of people that measure it: a filled-in `cabs judge sample`
+    max_tokens: int = Field(256, ge=1, le=100_000)  #: most output tokens of a call of the judge
+    labels: Text | None = None  #: labels of people that measure the judge: a filled-in `cabs judge sample`
 
 
 Scorer = Annotated[
@@ -147,19 +163,22 @@ Scorer = Annotated[
 ]
 
 
-def _value(value: Any) -> Any:
-    """What a request holds for a text of a pool file: a number, true, false, null, or the text."""
+def _json_value(value: Any) -> Any:
+    """Return the value of JSON that a text of a pool file means: a number, true, false, null, or the text.
+
+    Mappings and lists are converted entry by entry.
+    """
     if isinstance(value, dict):
-        return {str(k): _value(v) for k, v in value.items()}
+        return {str(key): _json_value(entry) for key, entry in value.items()}
     if isinstance(value, list):
-        return [_value(v) for v in value]
+        return [_json_value(entry) for entry in value]
     if not isinstance(value, str):
         return value
     if value in _CONSTANTS:
         return _CONSTANTS[value]
-    for kind in (int, float):
+    for number_type in (int, float):
         try:
-            number = kind(value)
+            number = number_type(value)
         except ValueError:
             continue
         return number if math.isfinite(number) else value
@@ -167,56 +186,64 @@ def _value(value: Any) -> Any:
 
 
 def most_output(params: Mapping[str, Any]) -> int:
-    """The largest limit of output tokens that fields of a request hold, which hold one."""
-    return max(int(params[k]) for k in OUTPUT_LIMITS if k in params)
+    """Return the largest limit of output tokens among the fields of a request.
+
+    Args:
+        params: fields of a request, with at least one of `OUTPUT_LIMITS`.
+    """
+    return max(int(params[name]) for name in OUTPUT_LIMITS if name in params)
+
+
+def _is_token_limit(value: Any) -> bool:
+    """Return True for a whole number from 1 to 1,000,000."""
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 10**6
 
 
 class Collect(Strict):
     """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
 
-    upstreams: Text  #: where each model is called, the file of `cabs serve`; relative to the pool file
-    #: most that the answers may cost in all, in all runs. Nothing is sent that could pass it
+    upstreams: Text  #: path of the upstreams file of `cabs serve`, relative to the pool file
+    #: most USD that the answers of all runs may cost together. No call is made that could exceed the limit
     max_usd: Usd
-    scores: tuple[Scorer, ...] = Field(min_length=1, max_length=20)
-    #: fields of the request, such as temperature; max_tokens or max_completion_tokens
+    scores: tuple[Scorer, ...] = Field(min_length=1, max_length=20)  #: how answers are scored
+    #: fields of each request, such as temperature; with max_tokens or max_completion_tokens
     params: dict[str, Any] = Field({"max_tokens": 1024})
     system: str | None = Field(None, max_length=100_000)  #: system message before each prompt
     keep: Literal["text", "hash"] = "text"  #: hash: texts of answers are dropped once they are scored
     #: number of prompts to ask, drawn by `seed`; default: all
     sample: int | None = Field(None, ge=FEWEST, le=1_000_000)
     seed: int = Field(0, ge=0, le=2**63 - 1)
-    limits: dict[str, Limit] = Field({})  #: {model: how fast it may be asked}
-    attempts: int = Field(5, ge=1, le=20)  #: most times that a call is made when it fails
-    #: seconds of nothing but failures after which a model is given up for this run
+    limits: dict[str, Limit] = Field({})  #: {model: limit of its calls}
+    attempts: int = Field(5, ge=1, le=20)  #: most attempts of a call that fails
+    #: seconds of nothing but failures after which a run stops calling a model
     patience: float = Field(60.0, gt=0, le=SECONDS_PER_DAY)
 
     @field_validator("params", mode="before")
     @classmethod
-    def _plain_values(cls, value: Any) -> Any:
-        return _value(value)
+    def _values_of_json(cls, value: Any) -> Any:
+        return _json_value(value)
 
     @field_validator("params")
     @classmethod
-    def _sendable(cls, value: dict[str, Any]) -> dict[str, Any]:
-        ours = sorted(set(value) & set(_OURS))
-        if ours:
-            raise ValueError(f"params holds {ours[0]!r}, which the collection sets itself")
-        limits = [value[k] for k in OUTPUT_LIMITS if k in value]
-        if not limits or not all(
-            isinstance(n, int) and not isinstance(n, bool) and 0 < n <= 10**6 for n in limits
-        ):
+    def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
+        reserved = sorted(set(value) & set(_RESERVED_FIELDS))
+        if reserved:
+            raise ValueError(f"params holds {reserved[0]!r}, which the collection sets itself: leave it out")
+        limits = [value[name] for name in OUTPUT_LIMITS if name in value]
+        if not limits or not all(map(_is_token_limit, limits)):
             raise ValueError(
-                "params needs a whole max_tokens (or max_completion_tokens), to bound what a call costs"
+                "params needs a whole number as max_tokens (or max_completion_tokens), to bound what a call "
+                "costs"
             )
         return value
 
     @field_validator("scores")
     @classmethod
-    def _named_once(cls, value: tuple[Scorer, ...]) -> tuple[Scorer, ...]:
+    def _names_differ(cls, value: tuple[Scorer, ...]) -> tuple[Scorer, ...]:
         names = [scorer.called for scorer in value]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"two scores are called {twice[0]!r}: give one another name")
+        repeated = sorted({name for name in names if names.count(name) > 1})
+        if repeated:
+            raise ValueError(f"two scores are called {repeated[0]!r}: give one of them another name")
         return value
 
     @property
@@ -226,5 +253,5 @@ class Collect(Strict):
 
     @property
     def judges(self) -> tuple[Judge, ...]:
-        """The judges among the scores."""
+        """Scorers of kind `judge`."""
         return tuple(scorer for scorer in self.scores if isinstance(scorer, Judge))

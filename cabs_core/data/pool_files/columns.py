@@ -1,4 +1,4 @@
-"""`source.columns` in a pool file: the names of columns, one model for each kind of pool."""
+"""`source.columns` in a pool file: names of columns, with one pydantic model for each kind of pool."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ class _Columns(Strict):
 
     def chosen(self) -> dict[str, Any]:
         """Return {field: column} of the fields that the pool file names."""
-        values = {name: getattr(self, name) for name in self.model_fields_set}
-        return {k: v.model_dump() if isinstance(v, CostColumn) else v for k, v in values.items()}
+        columns: dict[str, Any] = {}
+        for name in self.model_fields_set:
+            column = getattr(self, name)
+            columns[name] = column.model_dump() if isinstance(column, CostColumn) else column
+        return columns
 
 
 class PromptColumns(_Columns):
-    """Columns of the prompts that are put to the models."""
+    """Columns of a table of prompts that the models are asked."""
 
     query_id: Text | None = "query_id"  #: None or an absent column: derived from the prompt text
 
@@ -58,7 +61,9 @@ class TableColumns(_Columns):
     @model_validator(mode="after")
     def _each_judge_once(self) -> TableColumns:
         if len({self.score, *self.judges}) <= len(self.judges):
-            raise ValueError("judges: a column stands there twice, or is columns.score")
+            raise ValueError(
+                "judges names a column twice, or the column of `score`: leave the repetition out"
+            )
         return self
 
 
@@ -74,8 +79,10 @@ class CostColumn(Strict):
         unit = unit_of(value)
         if unit in COST_UNITS:
             return unit
-        reason = "costs are compared in USD: convert them first" if unit else "the word is no unit"
-        raise ValueError(f"{value!r:.60}: {reason}; expected one of {', '.join(COST_UNITS)}")
+        reason = "is no unit"
+        if unit:
+            reason = "is another currency, but costs are compared in USD: convert them first"
+        raise ValueError(f"{value!r:.60} {reason}; expected one of {', '.join(COST_UNITS)}")
 
 
 class LogColumns(_Columns):

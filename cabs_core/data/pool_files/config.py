@@ -1,9 +1,9 @@
-"""The model pool: what is routed, on which data, and how it is replayed.
+"""The model pool: which models are routed, on which data, and how policies are replayed.
 
-A pool is one YAML file. It describes a table, a log, or prompts to collect, as the kind of its source says:
-three models of pydantic, so that a field that means nothing for a kind cannot be written. Every field is
-validated; an unknown field is an error, because a misspelt option that is silently ignored is worse than a
-crash.
+A pool is one YAML file. It describes a table, a log, or prompts to collect, as the kind of its source says.
+Each of the three has a model of pydantic, so that a field that means nothing for a kind cannot be written.
+Every field is validated. An unknown field is an error, because a misspelt option that is silently ignored is
+worse than a crash.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cabs_core.data.pool_files.table import TablePool, table_source_class
 
 ModelPool: TypeAlias = TablePool | LogPool | PromptsPool
 
-#: fields that say which outcomes a pool has; no kind of pool has all of them
+#: fields that decide which outcomes a pool has. No kind of pool has all of them
 OUTCOME_FIELDS = (
     *("source", "models", "later_models", "tasks", "score_range", "missing"),
     *("prices", "cost_per_call", "rescale_mean_cost", "rescale_grand_mean_cost"),
@@ -28,7 +28,7 @@ OUTCOME_FIELDS = (
 
 
 def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]:
-    """Return the model of a pool file by the kind of its source."""
+    """Return the pydantic model of a pool file by the kind of its source."""
     if kind == "logs":
         return LogPool
     if kind == "collect":
@@ -37,7 +37,7 @@ def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]
 
 
 def source_class(kind: Any) -> type[Strict]:
-    """Return the model of `source` in a pool file by its kind."""
+    """Return the pydantic model of `source` in a pool file by its kind."""
     if kind == "logs":
         return LogSource
     if kind == "collect":
@@ -46,7 +46,11 @@ def source_class(kind: Any) -> type[Strict]:
 
 
 def kind_of_source(settings: Any) -> Any:
-    """Return `source.kind` of a pool's settings, or None if they have none."""
+    """Return `source.kind` of a pool's settings, or None if the settings name no kind.
+
+    Args:
+        settings: a mapping from a file, or a pool.
+    """
     if not isinstance(settings, Mapping):
         return getattr(getattr(settings, "source", None), "kind", None)
     source = settings.get("source")
@@ -75,10 +79,16 @@ def pool_from(settings: Mapping[str, Any]) -> ModelPool:
 
 
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
-    """Nested mappings as one level with dotted names; empty mappings stay."""
+    """Return nested mappings as one mapping with dotted names, such as {'replay.trials': 10}.
+
+    Args:
+        value: a mapping. An empty mapping inside of it stays a value.
+        prefix: name that the fields of `value` begin with.
+    """
     if not isinstance(value, dict) or not value:
         return {prefix: value}
     fields: dict[str, Any] = {}
     for name, item in value.items():
-        fields |= flatten(item, f"{prefix}.{name}" if prefix else str(name))
+        dotted_name = f"{prefix}.{name}" if prefix else str(name)
+        fields |= flatten(item, dotted_name)
     return fields

@@ -1,4 +1,4 @@
-"""A pool file whose source is a log: calls that were made and scored, one model a prompt."""
+"""The pool file of a log: calls that were made and scored, one model a prompt."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 class LogSource(Strict):
-    """The log, and how it is written."""
+    """A log of calls, and how the log is written."""
 
     kind: Literal["logs"]
     #: an event log (SQLite), a table, or the log of another tool; relative to CABS_DATA_DIR or the pool file
     path: Text
     format: LogFormat = "table"  #: the tool that wrote the log
     columns: LogColumns = LogColumns()
-    scores: Text | None = None  #: a file of scores that stand apart and name a span, a run or a trace
+    scores: Text | None = None  #: a file of scores that name a span, a run or a trace of the log
     rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
     #: {word: score in units of score_range}, such as {C: 1, I: 0, P: 0.5}
     score_words: dict[Text, Score] | None = Field(None, max_length=1000)
-    #: the policy that drew the models learnt, and rows are in order of time: intervals hold at any time
+    #: True: the policy that drew the models learnt meanwhile, and rows are in order of time. Intervals then
+    #: hold at any time
     adaptive: bool = False
 
 
 class LogPool(Pool):
-    """A log: its policies are not replayed, but estimated from the outcomes that it has."""
+    """A pool of a log. Its policies are not replayed, but estimated from the outcomes of the log."""
 
     logged: ClassVar[Literal[True]] = True
     collected: ClassVar[Literal[False]] = False
     described: ClassVar[str] = "a log, which knows one model's outcome on each prompt"
-    # What the chain reads of every pool and a log cannot have, since it knows one model's outcome a prompt.
+    # Settings that the chain reads of every pool. They are fixed here, since a log knows one model's outcome
+    # a prompt.
     predicts: ClassVar[bool] = False
     later_models: ClassVar[Mapping[str, str]] = {}
     rescale_mean_cost: ClassVar[Mapping[str, float]] = {}
@@ -48,12 +50,13 @@ class LogPool(Pool):
     router: LogRouter = LogRouter()
     #: the worst and the best score that can be given; they count as 0 and 1
     score_range: tuple[Score, Score] = (0.0, 1.0)
-    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks. A price has
-    #: the fields of `price` in the upstreams file: cached tokens, long prompts, tiers and searches count
+    #: {model: price}. Costs are tokens x price instead of a cost column; if `missing` is `price`, only
+    #: missing costs are. A price has the fields of `price` in the upstreams file: cached tokens, long
+    #: prompts, tiers and searches count
     prices: dict[str, CallPrice] = Field({})
-    #: constant USD per call of a model, for models without prices; used like them
+    #: {model: constant USD per call}, for models without prices; used like prices
     cost_per_call: CallCosts = Field({})
-    #: decisions without a cost: left out, refused, or priced first
+    #: treatment of decisions without a cost: left out, refused, or priced
     missing: Literal["drop_queries", "error", "price"] = "drop_queries"
 
     def _faults(self) -> Iterator[str]:

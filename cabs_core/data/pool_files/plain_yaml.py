@@ -1,8 +1,9 @@
 """A parser of plain YAML: mappings, lists and texts, each with its line.
 
-The schema says what a scalar means, so every scalar stays text (such as `2020-13-45`, `no` and `1e-4`); only
-an unquoted `null`, `~` or nothing is None. Aliases, tags, duplicate keys and several documents are
-refused, and size, depth and number of entries are bounded before and while the text is parsed.
+The models of pydantic say what a scalar means, so every scalar stays text, such as `2020-13-45`, `no` and
+`1e-4`. Only an unquoted `null`, `~` or an empty value is None. Aliases, tags, duplicate keys and several
+documents are refused. Size, depth and number of entries are bounded before and while the text is parsed, so
+that no file takes long or fills the memory.
 """
 
 from dataclasses import dataclass, field, replace
@@ -10,21 +11,27 @@ from typing import Any
 
 import yaml
 
-LARGEST = 1 << 20  #: characters of a file
-DEEPEST = 12  #: mappings and lists inside each other
-MOST = 20_000  #: scalars, mappings and lists
-LONGEST = 20_000  #: characters of one scalar
+#: most characters of a file
+LARGEST = 1 << 20
+#: most mappings and lists inside each other
+DEEPEST = 12
+#: most scalars, mappings and lists of a file
+MOST = 20_000
+#: most characters of one scalar
+LONGEST = 20_000
 
-#: libyaml's parser where it is compiled in: ten times as fast.
+#: libyaml's parser if it is compiled in, since it is ten times as fast
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-#: open brackets at any point of the text: the parsers need time quadratic in it before they say anything
+#: most brackets that are open at any point of the text: parsers need time quadratic in this number before
+#: they report anything
 _OPEN_BRACKETS = 200
 
+#: keys of mappings and positions in lists that lead to an entry
 Place = tuple[str | int, ...]
 
 
 class NotPlain(ValueError):
-    """The text is not plain YAML; `line` counts from 1."""
+    """Error of a text that is not plain YAML. `line` counts from 1."""
 
     def __init__(self, line: int, message: str) -> None:
         super().__init__(message)
@@ -33,12 +40,12 @@ class NotPlain(ValueError):
 
 @dataclass(frozen=True)
 class Document:
-    """What was read.
+    """Content of a YAML text, with the position of every entry.
 
     Attributes:
         data: dicts with text keys, lists, texts and None.
-        lines: {place: line} of every entry; a place is the keys and positions that lead to it.
-        spans: {place: (start, end)} of every scalar in the text, quotes included.
+        lines: {place: line} of every entry, counted from 1.
+        spans: {place: (start, end)} of every scalar: its characters in the text, quotes included.
     """
 
     data: Any
@@ -46,27 +53,33 @@ class Document:
     spans: dict[Place, tuple[int, int]] = field(default_factory=dict)
 
     def line(self, place: Place) -> int:
-        """Line of an entry, or of the nearest one around it that stands in the text."""
+        """Return the line of an entry, or of the nearest mapping or list around it that the text has."""
         while place and place not in self.lines:
             place = place[:-1]
         return self.lines.get(place, 1)
 
 
 def not_yaml(error: yaml.YAMLError, text: str) -> NotPlain:
-    """What a parser found wrong in a text, in one line and with its line."""
+    """Return the error of a YAML parser as one line of text, with the line where the fault is."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     position = getattr(error, "position", None)
-    line = mark.line + 1 if mark else text.count("\n", 0, position) + 1 if position else 1
+    line = 1
+    if mark:
+        line = mark.line + 1
+    elif position:
+        line = text.count("\n", 0, position) + 1
     problem = getattr(error, "problem", None) or getattr(error, "reason", None) or str(error)
-    tab = ": there is a tab, indent with spaces" if "\t" in text else ""
-    return NotPlain(line, " ".join(str(problem).split()) + tab)
+    message = " ".join(str(problem).split())
+    if "\t" in text:
+        message += ": there is a tab, indent with spaces"
+    return NotPlain(line, message)
 
 
 def read(text: str) -> Document:
-    """Parse plain YAML.
+    """Parse plain YAML. An empty text has the data None.
 
     Raises:
-        NotPlain: with the line and what is not allowed there.
+        NotPlain: the text is no YAML, not plain, or too large. The error names the line and the fault there.
     """
     if len(text) > LARGEST:
         raise NotPlain(1, f"the text has {len(text):,} characters; expected at most {LARGEST:,}")
@@ -82,8 +95,14 @@ def read(text: str) -> Document:
 
 
 def _check_events(text: str) -> None:
-    """Refuse what is not plain, and more than the limits, before anything is built."""
-    depth = entries = documents = 0
+    """Refuse a text that is not plain or exceeds a limit, before anything is built from it.
+
+    Raises:
+        NotPlain: with the line of the first fault.
+    """
+    depth = 0
+    entries = 0
+    documents = 0
     for event in yaml.parse(text, Loader=_LOADER):
         line = event.start_mark.line + 1
         documents += isinstance(event, yaml.DocumentStartEvent)
@@ -91,22 +110,27 @@ def _check_events(text: str) -> None:
         depth += isinstance(event, yaml.CollectionStartEvent)
         depth -= isinstance(event, yaml.CollectionEndEvent)
         if documents > 1:
-            raise NotPlain(line, "a second document begins; expected one")
+            raise NotPlain(line, "a second document begins; expected one. Remove the line `---`")
         if getattr(event, "anchor", None):
-            raise NotPlain(line, "an anchor or alias (& or *): write the value out")
+            raise NotPlain(line, "there is an anchor or alias (& or *): write the value out")
         if isinstance(event, yaml.NodeEvent) and event.tag is not None:
-            raise NotPlain(line, f"the tag {event.tag!r:.60}: leave it out, the field says what it is")
+            message = f"there is the tag {event.tag!r:.60}: leave it out, the field says which type it has"
+            raise NotPlain(line, message)
         if entries > MOST:
-            raise NotPlain(line, f"more than {MOST:,} entries")
+            raise NotPlain(line, f"the text has more than {MOST:,} entries")
         if depth > DEEPEST:
             raise NotPlain(line, f"mappings and lists stand more than {DEEPEST} deep inside each other")
 
 
 def _value(document: Document, node: yaml.Node, place: Place) -> Any:
-    """What a node holds; its line, and the place of a scalar in the text, go into the document."""
+    """Return the value of a node, and add the positions of its entries to the document.
+
+    Raises:
+        NotPlain: a key stands twice or is no text, or a scalar is too long or holds control characters.
+    """
     document.lines.setdefault(place, node.start_mark.line + 1)
     if isinstance(node, yaml.SequenceNode):
-        return [_value(document, item, (*place, i)) for i, item in enumerate(node.value)]
+        return [_value(document, item, (*place, number)) for number, item in enumerate(node.value)]
     if isinstance(node, yaml.ScalarNode):
         document.spans[place] = (node.start_mark.index, node.end_mark.index)
         value = _scalar(node)
@@ -118,28 +142,47 @@ def _value(document: Document, node: yaml.Node, place: Place) -> Any:
             raise NotPlain(line, "a mapping or list stands as a key; expected a text")
         key = _scalar(key_node)
         if key in content:
-            raise NotPlain(line, f"the key {key!r:.80} stands twice")
+            raise NotPlain(line, f"the key {key!r:.80} stands twice: leave one of the two out")
         document.lines[(*place, key)] = line
         content[key] = _value(document, value_node, (*place, key))
     return content
 
 
 def _scalar(node: yaml.ScalarNode) -> str:
+    """Return the text of a scalar.
+
+    Raises:
+        NotPlain: the text is too long, or holds a control character or half of a surrogate pair.
+    """
     value: str = node.value
     line = node.start_mark.line + 1
     if len(value) > LONGEST:
-        raise NotPlain(line, f"a text of {len(value):,} characters; expected at most {LONGEST:,}")
-    if any((ord(c) < 32 and c not in "\n\t") or 0xD800 <= ord(c) < 0xE000 for c in value):
-        raise NotPlain(line, f"a control character in {value!r:.80}")
+        raise NotPlain(line, f"there is a text of {len(value):,} characters; expected at most {LONGEST:,}")
+    if any(_is_control(character) for character in value):
+        raise NotPlain(line, f"there is a control character in {value!r:.80}: leave it out")
     return value
 
 
+def _is_control(character: str) -> bool:
+    """Return True for half of a surrogate pair, and for a control character that is no newline or tab."""
+    code = ord(character)
+    return (code < 32 and character not in "\n\t") or 0xD800 <= code < 0xE000
+
+
 def _bound_brackets(text: str) -> None:
+    """Refuse a text with too many open brackets.
+
+    Raises:
+        NotPlain: with the line where one bracket too many opens.
+    """
     if text.count("[") + text.count("{") <= _OPEN_BRACKETS:
         return
-    depth = line = 0
+    depth = 0
     for line, content in enumerate(text.split("\n"), 1):
         for character in content:
-            depth = depth + 1 if character in "[{" else max(0, depth - 1) if character in "]}" else depth
+            if character in "[{":
+                depth += 1
+            elif character in "]}":
+                depth = max(0, depth - 1)
             if depth > _OPEN_BRACKETS:
                 raise NotPlain(line, f"more than {_OPEN_BRACKETS} brackets are open at once")

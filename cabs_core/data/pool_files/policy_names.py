@@ -11,29 +11,50 @@ MOST_POLICIES = 200
 
 
 def policy_names(entry: Any) -> list[Any]:
-    """Names of the policies that an entry of `policies` means.
+    """Return the names of the policies that an entry of `policies` stands for.
 
-    `lin_ucb` is itself; `{lin_ucb: {alpha: [1, 2], target: utility}}` is one policy per combination of
-    values. Anything else is handed on for the checks of types.
+    The entry `lin_ucb` stands for one policy. `{lin_ucb: {alpha: [1, 2], target: utility}}` stands for one
+    policy per combination of values. An entry of another type is returned as it is, for pydantic to refuse.
 
     Raises:
-        ValueError: options that are no mapping of names to values, or more than 200 combinations.
+        ValueError: the options are no mapping of names to values, or there are more than `MOST_POLICIES`
+            combinations.
     """
     if not isinstance(entry, dict):
         return [entry]
     names: list[Any] = []
-    for name, options in entry.items():
-        where = f"policies: {name!s:.60}"
-        if not isinstance(options, dict) or not options:
-            raise ValueError(f"{where}: expected options, such as {{lin_ucb: {{alpha: 2}}}}")
-        values = {str(key): given if isinstance(given, list) else [given] for key, given in options.items()}
-        for key, given in values.items():
-            if not given or any(isinstance(value, list | dict) for value in given):
-                raise ValueError(
-                    f"{where}: option {key:.60}: expected a number, a word, or a list of them to sweep over"
-                )
-        if prod(map(len, values.values())) > MOST_POLICIES:
-            raise ValueError(f"{where}: more than {MOST_POLICIES} combinations of options")
-        points = product(*values.values())
-        names += [with_options(str(name), dict(zip(values, point, strict=True))) for point in points]
+    for policy, options in entry.items():
+        values = _option_values(policy, options)
+        for combination in product(*values.values()):
+            chosen = dict(zip(values, combination, strict=True))
+            names.append(with_options(str(policy), chosen))
     return names
+
+
+def _option_values(policy: Any, options: Any) -> dict[str, list[Any]]:
+    """Return {option: its values} of an entry of `policies`.
+
+    Raises:
+        ValueError: see `policy_names`.
+    """
+    place = f"{policy!s:.60}"
+    if not isinstance(options, dict) or not options:
+        raise ValueError(
+            f"{place} is followed by {options!r:.60}; expected options, such as {{lin_ucb: {{alpha: 2}}}}"
+        )
+    values: dict[str, list[Any]] = {}
+    for option, given in options.items():
+        name = str(option)
+        values[name] = given if isinstance(given, list) else [given]
+        if not values[name] or any(isinstance(value, list | dict) for value in values[name]):
+            raise ValueError(
+                f"{place}: option {name:.60} is {given!r:.60}; expected a number, a word, or a list of them "
+                "to sweep over"
+            )
+    combinations = prod(map(len, values.values()))
+    if combinations > MOST_POLICIES:
+        raise ValueError(
+            f"{place}: there are {combinations:,} combinations of options, more than {MOST_POLICIES}. Give "
+            "fewer values"
+        )
+    return values

@@ -31,72 +31,81 @@ from cabs_core.data.pool_files.sections import (
 )
 from cabs_core.data.pool_files.strict import Strict
 
-#: names of one model in the source; several are merged
+#: names of one model in the source. Several names are merged into one model
 Names = Annotated[tuple[Text, ...], Field(min_length=1)]
-#: names of models: a list, or {name shown: its names in the source}
+#: models of a pool: a list of names, or {name shown: names in the source}
 Models = dict[str, Names] | tuple[str, ...]
 Prices = dict[str, Price]
 #: USD per call
 CallCosts = dict[str, Annotated[float, Field(ge=0, le=MOST_USD)]]
 MOST_MODELS = 1000
-#: words of `today` that are no models: the choices that a log holds, and nothing in use
+#: value of `today` for the choices that a log holds
 TODAY_LOG = "log"
+#: value of `today` if no model is in use
 TODAY_NONE = "none"
 
 
 class Pool(Strict):
-    """The fields of every pool file. See the README for an example of ten lines."""
+    """Fields of every pool file. The README has an example of ten lines."""
 
     name: str
     title: Text = ""
     description: str = Field("", max_length=10_000)
-    synthetic: bool = False  #: generated data: said on every page that shows its results
+    synthetic: bool = False  #: True for generated data; every page that shows its results says so
     #: models to use (default all): a list, or {name shown: name in the source, or several that are merged}
     models: Models = ()
-    tasks: tuple[Text, ...] = Field((), max_length=10_000)  #: keep only these tasks (default all)
-    #: what answers the requests today: a model; `log`, the choices that a log holds; or `none`: no model is
-    #: in use. Left out: `log` for a log, the dearest model for the user's own table or prompts, else `none`
+    tasks: tuple[Text, ...] = Field((), max_length=10_000)  #: tasks to keep (default all)
+    #: model that answers the requests today; `log` for the choices that a log holds; `none` if no model is in
+    #: use. If left out: `log` for a log, the dearest model for the user's own table or prompts, else `none`
     today: Text | None = None
-    #: a model or router that scores at most this much less on average counts as as good as today's
+    #: a model or router whose mean score is at most this much lower counts as good as today's model
     tolerance: float = Field(0.03, gt=0, le=1)
-    #: requests of the traffic that the pool is for; a goal may say them, too
+    #: number of requests a month of the traffic that the pool is for. A goal may say the number instead
     requests_per_month: Requests | None = None
-    #: what is wanted, such as {quality: 0.95, of: gpt-4o}; the report begins with the answer
+    #: wishes such as {quality: 0.95, of: gpt-4o}. The report begins with the option that fulfils them
     goal: Goal | None = None
-    #: checks on data whose failure no longer stops a run; the report and the leaderboard say so
+    #: names of checks of the data whose failure does not stop a run. The report and the leaderboard name them
     accept: tuple[Text, ...] = Field((), max_length=100)
     split: Split = Split()
     encoder: Encoder = Encoder()
     oracle: Oracle = Oracle()
     features: Features = Features()
     replay: ReplayBase = ReplayBase()
-    #: `name` or `name@preset`; with options `{lin_ucb: {alpha: 2}}`, a sweep `{lin_ucb: {alpha: [1, 2, 4]}}`
+    #: each `name` or `name@preset`; `{lin_ucb: {alpha: 2}}` with options; `{lin_ucb: {alpha: [1, 2, 4]}}` for
+    #: a sweep over options
     policies: tuple[Text, ...] = Field(DEFAULT_POLICIES, max_length=MOST_POLICIES)
     router: RouterBase = RouterBase()
-    reference_policy: Text = REFERENCE  #: relative cumulative regret is measured against it
-    tuning_budget: int = Field(12, ge=0, le=1000)  #: validation configurations tried per policy; 0: none
+    reference_policy: Text = REFERENCE  #: policy against which relative cumulative regret is measured
+    #: number of configurations of each policy that are tried on the validation split; 0: no tuning
+    tuning_budget: int = Field(12, ge=0, le=1000)
 
     @field_validator("name")
     @classmethod
-    def _safe(cls, value: str) -> str:
+    def _safe_name(cls, value: str) -> str:
         return safe_name(value, "pool name")
 
     @field_validator("models", mode="before")
     @classmethod
-    def _one_name_is_a_list_of_one(cls, value: Any) -> Any:
+    def _names_as_lists(cls, value: Any) -> Any:
+        """Return models with a list of source names each, of which the file may give one name alone."""
         if not isinstance(value, dict):
             return value
         return {shown: [given] if isinstance(given, str) else given for shown, given in value.items()}
 
     @field_validator("policies", mode="before")
     @classmethod
-    def _with_options(cls, value: Any) -> Any:
-        return [name for entry in value for name in policy_names(entry)] if isinstance(value, list) else value
+    def _without_sweeps(cls, value: Any) -> Any:
+        """Return one name for each policy that the entries of the file stand for."""
+        if not isinstance(value, list):
+            return value
+        return [name for entry in value for name in policy_names(entry)]
 
     @field_validator("policies", "reference_policy")
     @classmethod
-    def _canonical(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
-        return canonical_name(value) if isinstance(value, str) else tuple(map(canonical_name, value))
+    def _canonical_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        if isinstance(value, str):
+            return canonical_name(value)
+        return tuple(map(canonical_name, value))
 
     @model_validator(mode="after")
     def _consistent(self) -> Pool:
@@ -105,12 +114,12 @@ class Pool(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
-        """Yield what is wrong with fields that are right one by one."""
-        twice = sorted(p for p, count in Counter(self.policies).items() if count > 1)
+        """Yield a message for each fault of fields that do not fit each other."""
+        repeated = sorted(name for name, count in Counter(self.policies).items() if count > 1)
         if not self.policies:
             yield "policies is empty: name at least one policy"
-        if twice:
-            yield f"policies names {twice} more than once"
+        if repeated:
+            yield f"policies names {repeated} more than once: leave the repetition out"
         if self.models:
             yield from self._faults_of_models()
         names = list(self.models)
@@ -124,20 +133,24 @@ class Pool(Strict):
                 f"requests_per_month is {self.requests_per_month}, but goal says "
                 f"{self.goal.requests_per_month}: give it once"
             )
-        why = self._why_one_fold()
-        if self.split.folds not in (None, 1) and why:
-            yield f"split.folds is {self.split.folds}, but {why}: leave split.folds out, or set it to 1"
+        reason = self._why_one_fold()
+        if self.split.folds not in (None, 1) and reason:
+            yield f"split.folds is {self.split.folds}, but {reason}: leave split.folds out, or set it to 1"
 
     def _why_one_fold(self) -> str:
-        """Return the setting that leaves a single way to split the prompts, or '' if folds can be made."""
+        """Return the reason why the prompts can be split in one way only, or '' if folds can be made."""
         if not self.split.rotates:
             return f"split.kind {self.split.kind!r} fixes which prompts are held out"
         return ""
 
     @property
     def monthly_requests(self) -> int | None:
-        """Requests a month, as the file or its goal says."""
-        return self.requests_per_month or (self.goal.requests_per_month if self.goal else None)
+        """Number of requests a month that the file or its goal says, or None."""
+        if self.requests_per_month:
+            return self.requests_per_month
+        if self.goal is None:
+            return None
+        return self.goal.requests_per_month
 
     @property
     def may_fold(self) -> bool:
@@ -145,41 +158,55 @@ class Pool(Strict):
         return not self._why_one_fold()
 
     def _faults_of_models(self) -> Iterator[str]:
+        """Yield a message for each fault of the models and of fields that name an unknown model."""
         names = list(self.models)
         in_source = [name for given in self.names_in_source().values() for name in given]
         if len(names) > MOST_MODELS:
             yield f"models names {len(names):,} models: expected at most {MOST_MODELS}"
         if len(names) < 2:
-            yield "models names fewer than two models: there is nothing to route between"
+            yield (
+                f"models is {names!r:.100}, fewer than two models: there is nothing to route between. Add a "
+                "model"
+            )
         if len(set(names)) != len(names):
-            yield "models names a model more than once"
+            repeated = Counter(names).most_common(1)[0][0]
+            yield f"models names a model more than once: {repeated!r:.100}. Leave the repetition out"
         if len(set(in_source)) != len(in_source):
-            yield "models maps two names to one model of the source"
+            repeated = Counter(in_source).most_common(1)[0][0]
+            yield (
+                f"models maps two names to one model of the source, {repeated!r:.100}: leave one of them out"
+            )
         for name in names:
             if not 0 < len(name.strip()) <= 200 or not name.isprintable():
                 yield f"models holds {name!r:.80}: expected 1 to 200 printable characters"
         for field in ("later_models", "prices", "cost_per_call", "rescale_mean_cost"):
             if field not in type(self).model_fields:
                 continue
-            if unknown := sorted(set(getattr(self, field)) - set(names)):
+            unknown = sorted(set(getattr(self, field)) - set(names))
+            if unknown:
                 yield (
-                    f"{field} names models that are not in the pool: {unknown!r:.100}; pool has "
+                    f"{field} names models that are not in the pool: {unknown!r:.100}. The pool has "
                     f"{names!r:.200}"
                 )
 
     @property
     def router_rho(self) -> float:
-        """Cost sensitivity of the router: as the file says, else the middle one of `replay.rhos`."""
-        return middle_rho(self.replay.rhos) if self.router.rho is None else self.router.rho
+        """Cost sensitivity of the router: `router.rho` if given, else the middle one of `replay.rhos`."""
+        if self.router.rho is None:
+            return middle_rho(self.replay.rhos)
+        return self.router.rho
 
     def arm_names(self) -> list[str] | None:
-        """Names shown for the arms, in pool order. None if the pool takes every model of its source."""
+        """Return the names shown for the arms, in pool order, or None if the pool takes every model."""
         if not self.models:
             return None
         return list(self.models)
 
     def source_names(self) -> dict[str, str] | None:
-        """{name shown: name in the source once names are merged}. None if the pool takes every model."""
+        """Return {name shown: name in the source}, or None if the pool takes every model of its source.
+
+        A model of several names in the source has its name shown, under which these names are merged.
+        """
         if not self.models:
             return None
         return {
@@ -187,33 +214,42 @@ class Pool(Strict):
         }
 
     def names_in_source(self) -> dict[str, tuple[str, ...]]:
-        """{name shown: names in the source that are this model}. Empty if the pool takes every model."""
-        return self.models if isinstance(self.models, dict) else {m: (m,) for m in self.models}
+        """Return {name shown: names in the source that are this model}.
+
+        Empty if the pool takes every model.
+        """
+        if isinstance(self.models, dict):
+            return self.models
+        return {model: (model,) for model in self.models}
 
     def content_hash(self, *sections: str) -> str:
-        """SHA-256 (hex, 16 characters) of the pool's settings, or of the named top-level fields alone.
+        """Return the SHA-256 (hex, 16 characters) of the pool's settings.
 
-        Stages hash only the fields they read, so that changing one setting refreshes what depends on it.
+        Stages hash only the fields that they read, so that a changed setting makes no other result stale.
+
+        Args:
+            sections: top-level fields to hash; default: all.
         """
         data: dict[str, Any] = self.model_dump(mode="json", include=set(sections) if sections else None)
         return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:16]
 
 
 class ReplayedPool(Pool):
-    """The fields of pools that get a table with the scores of several models on each prompt."""
+    """Fields of pools that get a table with the scores of several models on each prompt."""
 
-    described: ClassVar[str]  #: what such a pool is, for messages
+    described: ClassVar[str]  #: name of this kind of pool in messages
 
-    #: prompts without all scores: left out, predicted or refused
+    #: treatment of prompts without all scores: left out, predicted, refused, or priced first
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
     replay: Replay = Replay()
     router: Deployed = Deployed()
 
     def _why_one_fold(self) -> str:
-        if why := super()._why_one_fold():
-            return why
+        reason = super()._why_one_fold()
+        if reason:
+            return reason
         if self.missing == "predict":
-            return "what is missing of the table is predicted from one train split"
+            return "the missing cells of the table are predicted from one train split"
         if self.replay.condition != "none":
             return f"replay.condition {self.replay.condition!r} is a test of one split"
         return ""
@@ -221,48 +257,57 @@ class ReplayedPool(Pool):
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
         if self.today == TODAY_LOG:
-            yield f"today is {TODAY_LOG!r}, the choices of a log, but the source is {self.described}"
+            yield (
+                f"today is {TODAY_LOG!r}, the choices of a log, but the source is {self.described}. Name a "
+                f"model, or {TODAY_NONE}"
+            )
         if self.replay.condition == "severe_shift" and not self.split.test_tasks:
-            yield "replay.condition 'severe_shift' needs split.test_tasks, the tasks of the test split"
+            yield "replay.condition 'severe_shift' needs split.test_tasks: name the tasks of the test split"
 
     def _faults_of_predicting(self) -> Iterator[str]:
-        """Yield the settings that doubly robust estimates of missing cells do not cover."""
+        """Yield a message for each setting that doubly robust estimates of missing cells do not cover."""
         condition = self.replay.condition
         reasons: dict[str, str] = {}
         if self.replay.latency_weight:
-            reasons["replay.latency_weight"] = "how long a model would have taken is not estimated"
+            reasons["replay.latency_weight"] = "the time that a model would have taken is not estimated"
         if condition == "sessions":
-            reasons["replay.condition 'sessions'"] = "what a turn costs hangs on the answers before it"
+            reasons["replay.condition 'sessions'"] = "the cost of a turn depends on the answers before it"
         elif condition_that_changes(condition, "labels"):
-            reasons[f"replay.condition {condition!r}"] = "it exchanges labels, of which some are not there"
+            reasons[f"replay.condition {condition!r}"] = "it exchanges labels, of which some are missing"
         elif condition_that_changes(condition, "splits"):
             reasons[f"replay.condition {condition!r}"] = (
-                "whether gaps are at random would be looked at on other tasks than those that are routed"
+                "the test whether gaps are at random would see other tasks than the router"
             )
         for field, reason in reasons.items():
             yield cannot_predict(field, reason)
 
 
 def cannot_predict(field: str, reason: str) -> str:
-    """Return the message for a field that `missing: predict` excludes."""
+    """Return the message for a field that cannot be used with `missing: predict`."""
     return (
-        f"missing is predict, which cannot be used with {field}: {reason}. Leave it out, or leave queries "
-        "with a gap out (missing: drop_queries)"
+        f"missing is predict, which cannot be used with {field}: {reason}. Leave {field} out, or set "
+        "missing: drop_queries to leave queries with a gap out"
     )
 
 
 def faults_of_prices(
     prices: Mapping[str, Price], cost_per_call: Mapping[str, float], missing: str
 ) -> Iterator[str]:
-    """Yield what is wrong with prices (USD per million tokens) and constant costs (USD) of one pool file."""
-    both = sorted(set(prices) & set(cost_per_call))
-    if both:
-        yield f"prices and cost_per_call both name {both[0]!r}: give one of them"
+    """Yield a message for each fault of the prices (USD per million tokens) and constant costs (USD).
+
+    Args:
+        prices: {model: price} of the pool file.
+        cost_per_call: {model: USD per call} of the pool file.
+        missing: value of the field `missing`.
+    """
+    in_both = sorted(set(prices) & set(cost_per_call))
+    if in_both:
+        yield f"prices and cost_per_call both name {in_both[0]!r}: give one of them"
     if missing == "price" and not (prices or cost_per_call):
         yield "missing is price, so give prices (USD per 1M tokens) or cost_per_call (USD)"
 
 
 def faults_of_range(score_range: tuple[float, float]) -> Iterator[str]:
-    """Yield what is wrong with the worst and the best score that can be given."""
+    """Yield a message if the worst score that can be given is not below the best one."""
     if score_range[0] >= score_range[1]:
         yield f"score_range is {list(score_range)}: expected the worst score first, then the best"

@@ -1,4 +1,4 @@
-"""Price of a model's calls: tokens by their kind, long prompts, service tiers and web searches."""
+"""Prices of a model's calls: tokens by their kind, long prompts, service tiers and web searches."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from pydantic import Field
 
 from cabs_core.data.pool_files.strict import Strict
 
-#: names that providers give their ordinary tier or speed
+#: names that providers give to their ordinary tier or speed
 ORDINARY = frozenset(
     "standard default auto normal on_demand ondemand standard_only none null unspecified global "
     "not_available".split()
 )
-#: tier or speed -> what providers usually ask for it, as a multiple of the ordinary price
+#: {tier or speed: multiple of the ordinary price that providers usually charge}
 USUAL_TIERS = {"flex": 0.5, "batch": 0.5, "priority": 2.0, "fast": 6.0}
-#: USD that providers usually ask for one web search
+#: USD that providers usually charge for one web search
 USUAL_SEARCH = 0.01
 
-#: largest price, or cost of a call: a larger number is not in USD
+#: largest price, and largest cost of a call. A larger number is not in USD
 MOST_USD = 1e6
-#: a price below it is that of a token, not of a million
+#: a price below this number is the price of one token, not of a million
 _LEAST_USD = 1e-3
 
 
@@ -31,16 +31,19 @@ class Price(Strict):
     output: float = Field(ge=0, le=MOST_USD)
 
     def doubt(self, name: str) -> str:
-        """Return a question if a price can only be that of one token; otherwise ''.
+        """Return a question if a price can only be the price of one token; otherwise ''.
 
         Args:
-            name: of the price, for people.
+            name: name of the price in the message, such as prices.small.
         """
-        small = {k: v for k, v in self.model_dump().items() if isinstance(v, float) and 0 < v < _LEAST_USD}
+        small: dict[str, float] = {}
+        for kind, usd in self.model_dump().items():
+            if isinstance(usd, float) and 0 < usd < _LEAST_USD:
+                small[kind] = usd
         if not small:
             return ""
-        shown = ", ".join(f"{k} {v:g}" for k, v in small.items())
-        meant = ", ".join(f"{k}: {v * 1e6:.4g}" for k, v in small.items())
+        shown = ", ".join(f"{kind} {usd:g}" for kind, usd in small.items())
+        meant = ", ".join(f"{kind}: {usd * 1e6:.4g}" for kind, usd in small.items())
         return (
             f"{name} is {shown} USD per million tokens, less than anybody asks. Is it the price of one "
             f"token? Then write {meant}; costs are a millionth of what they should be otherwise"
@@ -83,7 +86,7 @@ class TokenPrice(Price):
 
 
 class Rates(NamedTuple):
-    """USD per one million tokens of every kind; nothing is left open."""
+    """USD per one million tokens of every kind, with the defaults filled in."""
 
     input: float
     output: float
@@ -95,8 +98,14 @@ class Rates(NamedTuple):
     reasoning: float
 
 
+#: kinds of tokens, besides plain input and output, whose price follows the price of input
+_INPUT_KINDS = ("cached", "cache_write", "cache_write_1h", "audio_input")
+#: kinds of tokens, besides plain input and output, whose price follows the price of output
+_OUTPUT_KINDS = ("audio_output", "reasoning")
+
+
 class CallPrice(TokenPrice):
-    """USD per one million tokens; beside them prices of long prompts, tiers and searches."""
+    """USD per one million tokens, with prices of long prompts, service tiers and web searches."""
 
     above: dict[Annotated[int, Field(ge=1)], TokenPrice] = Field(
         default_factory=dict,
@@ -112,33 +121,27 @@ class CallPrice(TokenPrice):
     per_search: _Usd | None = Field(None, description="USD for one web search that the provider makes")
 
     def rates(self, prompt_tokens: float) -> Rates:
-        """Return the prices of a call whose prompt has this many tokens, cached ones included."""
-        ordinary = self.complete()
+        """Return the prices of a call whose prompt has this many tokens, cached tokens included."""
         passed = [threshold for threshold in self.above if prompt_tokens > threshold]
         if not passed:
-            return ordinary
+            return self.complete()
         long = self.above[max(passed)]
-        more_in = long.input / self.input if self.input else 1.0
-        more_out = long.output / self.output if self.output else 1.0
-        scaled = {
-            name: value * (more_out if name in ("audio_output", "reasoning") else more_in)
-            for name in (
-                "cached",
-                "cache_write",
-                "cache_write_1h",
-                "audio_input",
-                "audio_output",
-                "reasoning",
-            )
-            if (value := getattr(self, name)) is not None
-        }
+        input_factor = long.input / self.input if self.input else 1.0
+        output_factor = long.output / self.output if self.output else 1.0
+        scaled: dict[str, float] = {}
+        for name in _INPUT_KINDS:
+            if getattr(self, name) is not None:
+                scaled[name] = getattr(self, name) * input_factor
+        for name in _OUTPUT_KINDS:
+            if getattr(self, name) is not None:
+                scaled[name] = getattr(self, name) * output_factor
         given = long.model_dump(exclude_none=True)
         return TokenPrice(**{**scaled, **given}).complete()
 
     def factor(self, tiers: str) -> float:
-        """Return the multiple of the ordinary price for tiers as `Tokens.tier` names them.
+        """Return the multiple of the ordinary price for a text of tiers, as `Tokens.tier` has it.
 
-        A tier that the price lacks counts as the ordinary one.
+        A tier that this price does not name counts as the ordinary tier.
         """
         product = 1.0
         for tier in names_of_tiers(tiers):
@@ -146,12 +149,16 @@ class CallPrice(TokenPrice):
         return product
 
     def dearest(self, prompt_tokens: float) -> tuple[float, float]:
-        """Return the most that one million tokens in and out may cost in a call of this size, USD."""
+        """Return the largest USD per million input tokens and per million output tokens of such a call.
+
+        Args:
+            prompt_tokens: number of tokens of the prompt.
+        """
         rates = self.rates(prompt_tokens)
-        most = max([1.0, *self.tiers.values()])
-        into = max(rates.input, rates.cache_write, rates.audio_input)
-        out = max(rates.output, rates.reasoning, rates.audio_output)
-        return most * into, most * out
+        largest_factor = max([1.0, *self.tiers.values()])
+        largest_input = max(rates.input, rates.cache_write, rates.audio_input)
+        largest_output = max(rates.output, rates.reasoning, rates.audio_output)
+        return largest_factor * largest_input, largest_factor * largest_output
 
 
 def names_of_tiers(tiers: str) -> list[str]:
@@ -159,5 +166,8 @@ def names_of_tiers(tiers: str) -> list[str]:
     return [name for name in tiers.split(", ") if name]
 
 
-def _given(price: float | None, otherwise: float) -> float:
-    return otherwise if price is None else price
+def _given(price: float | None, default: float) -> float:
+    """Return the price, or the default if the price is None."""
+    if price is None:
+        return default
+    return price

@@ -1,4 +1,4 @@
-"""A pool file whose source is prompts: the models are asked, and their answers are scored."""
+"""The pool file of prompts to collect: the models are asked the prompts, and their answers are scored."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 class PromptSource(Strict):
-    """The prompts, and how they are written."""
+    """File with the prompts to ask."""
 
     kind: Literal["collect"]
     path: Text  #: a table of prompts, or a log; relative to CABS_DATA_DIR or the pool file
     format: LogFormat = "table"  #: the tool that wrote the log
     columns: PromptColumns = PromptColumns()
     rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
-    # prompts to collect have no scores yet
+    # Prompts to collect have no scores yet. The reader of logs asks every source for these two fields.
     scores: ClassVar[None] = None
     score_words: ClassVar[None] = None
 
 
 class PromptsPool(ReplayedPool):
-    """Prompts to collect: the stages `answers` and `scores` make the table that is replayed."""
+    """A pool of prompts to collect. The stages `answers` and `scores` make the table that is replayed."""
 
     logged: ClassVar[Literal[False]] = False
     collected: ClassVar[Literal[True]] = True
     described: ClassVar[str] = "prompts to collect"
-    # What the chain reads of every pool and collected answers cannot have: their costs are those of the
-    # upstreams file, their scores lie between 0 and 1.
+    # Settings that the chain reads of every pool. They are fixed here, since the upstreams file has the
+    # prices of collected answers, and scores lie between 0 and 1.
     later_models: ClassVar[Mapping[str, str]] = {}
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
     prices: ClassVar[Mapping[str, Price]] = {}
@@ -45,16 +45,16 @@ class PromptsPool(ReplayedPool):
     paper_benchmark: ClassVar[None] = None
 
     source: PromptSource
-    #: whom to ask: a list, or {name shown: name in the upstreams file}
+    #: the models to ask: a list, or {name shown: name in the upstreams file}
     models: dict[str, Annotated[tuple[Text, ...], Field(min_length=1, max_length=1)]] | tuple[str, ...]
-    #: whom to ask by which address, what it may cost, how answers are scored
+    #: addresses of the models, limit of the costs, and how answers are scored
     collect: Collect
-    #: prompts for which some answer has no score: left out, predicted or refused
+    #: treatment of prompts for which an answer has no score: left out, predicted or refused
     missing: Literal["drop_queries", "predict", "error"] = "drop_queries"
 
     @property
     def predicts(self) -> bool:
-        """Whether missing scores are predicted from the train prompts."""
+        """True if missing scores are predicted from the train prompts."""
         return self.missing == "predict"
 
     def _faults(self) -> Iterator[str]:
@@ -62,8 +62,12 @@ class PromptsPool(ReplayedPool):
         names = list(self.models)
         if not names:
             yield "models is empty: name the models to ask"
-        for name in sorted(set(self.collect.limits) - {*names, *(j.model for j in self.collect.judges)}):
-            yield f"collect.limits names {name!r:.100}, which is asked nothing; the pool asks {names!r:.200}"
+        judges = [judge.model for judge in self.collect.judges]
+        for name in sorted(set(self.collect.limits) - {*names, *judges}):
+            yield (
+                f"collect.limits names {name!r:.100}, which is asked nothing; the pool asks {names!r:.200}. "
+                "Correct the name"
+            )
         for judge in self.collect.judges:
             if judge.against not in (None, *names):
                 yield (

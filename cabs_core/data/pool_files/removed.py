@@ -18,9 +18,10 @@ _OWN_PROGRAM = (
 
 
 def replaced_scorer(given: Any) -> str:
-    """Return what to write in the place of a removed kind of `collect.scores`, or ''."""
-    kind = given.get("kind") if isinstance(given, dict) else None
-    return _OWN_PROGRAM.format(kind=kind) if kind in ("python", "tests") else ""
+    """Return what to write in place of a removed kind of `collect.scores`, or '' for any other."""
+    if not isinstance(given, dict) or given.get("kind") not in ("python", "tests"):
+        return ""
+    return _OWN_PROGRAM.format(kind=given["kind"])
 
 
 def replacement(place: tuple[str | int, ...]) -> str:

@@ -1,7 +1,7 @@
 """Cost sensitivities: their partition keys, the paper's grid, and a grid that fits a table's costs.
 
-The utility of an answer is score - rho x cost, so 1 / rho is the dollar value of one right answer: at rho =
-500 a right answer is worth 0.002 USD, and a call that costs as much is worth nothing.
+The utility of an answer is score - rho x cost, so 1 / rho is the value of one right answer in USD. At rho =
+500 a right answer is worth 0.002 USD, and a call that costs as much has no utility.
 """
 
 import math
@@ -15,16 +15,19 @@ from cabs_core.base.units import money
 
 #: the paper's grid: 0, 50, ..., 1000
 PAPER_GRID = tuple(float(r) for r in range(0, 1001, 50))
-SMALLEST, LARGEST = 1e-6, 1e9  #: of a rho that is not 0
-DIGITS = 6  #: significant digits that a rho keeps
+#: smallest and largest rho that is not 0
+SMALLEST = 1e-6
+LARGEST = 1e9
+#: significant digits that a rho keeps
+DIGITS = 6
 _KEY = re.compile(r"\d{4,10}(\.\d{1,12})?")
 
 
 def rounded_rho(rho: float) -> float:
-    """A rho as it is used everywhere: rounded to six significant digits, so that its key says it exactly.
+    """Return a rho rounded to six significant digits, so that its partition key names it exactly.
 
     Raises:
-        ValueError: neither 0 nor from 1e-6 to 1e9.
+        ValueError: the rho is neither 0 nor from 1e-6 to 1e9.
     """
     value = float(f"{float(rho):.{DIGITS}g}")
     if value == 0:
@@ -35,9 +38,9 @@ def rounded_rho(rho: float) -> float:
 
 
 def rho_key(rho: float) -> str:
-    """Partition key of a rho: the decimal number with at least four digits before the point.
+    """Return the partition key of a rho: the decimal number with at least four digits before the point.
 
-    Keys of rhos below 10,000 sort as numbers; `parse_rho_key` is the exact inverse for every rounded rho.
+    Keys of rhos below 10,000 sort as numbers. `parse_rho_key` is the exact inverse for every rounded rho.
 
     >>> [rho_key(r) for r in (0, 50, 300, 0.25, 333.333, 20000)]
     ['0000', '0050', '0300', '0000.25', '0333.333', '20000']
@@ -46,15 +49,18 @@ def rho_key(rho: float) -> str:
         ValueError: see `rounded_rho`.
     """
     whole, _, fraction = f"{rounded_rho(rho):.12f}".partition(".")
+    key = f"{whole:0>4}"
     fraction = fraction.rstrip("0")
-    return f"{whole:0>4}.{fraction}" if fraction else f"{whole:0>4}"
+    if fraction:
+        key += f".{fraction}"
+    return key
 
 
 def parse_rho_key(key: str) -> float:
-    """The rho of a partition key.
+    """Return the rho of a partition key.
 
     Raises:
-        PoolError: not a key that `rho_key` makes.
+        PoolError: `rho_key` makes no such key.
     """
     try:
         rho = float(key) if _KEY.fullmatch(key) else math.nan
@@ -66,15 +72,15 @@ def parse_rho_key(key: str) -> float:
 
 
 def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
-    """A grid that fits the models' mean costs (USD per call): 0 and round values between two ends.
+    """Return a grid of rhos that fits the models' mean costs (USD per call): 0 and round values.
 
-    The lower end is where paying for the dearest model instead of the cheapest weighs a hundredth of a right
-    answer; the upper end is where a call of the median model costs half of what a right answer is worth.
-    Between them stand 1, 2 and 5 times the powers of ten, so that small changes of the costs leave the grid
-    as it is. Costs of 0 give the grid (0,): then rho changes nothing.
+    At the smallest round value the dearest model's extra cost over the cheapest model weighs about a
+    hundredth of a right answer. At the largest one a call of the median model costs about half of the value
+    of a right answer. The values are 1, 2 and 5 times the powers of ten, so that small changes of the costs
+    leave the grid as it is. If all costs are 0, rho changes nothing, and the grid is (0,).
 
     Raises:
-        ValueError: a mean that is no finite number >= 0.
+        ValueError: there is no cost, or a mean is no finite number >= 0.
     """
     costs = np.asarray(mean_costs, dtype=np.float64)
     if costs.size == 0 or not np.isfinite(costs).all() or (costs < 0).any():
@@ -82,19 +88,25 @@ def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
     positive = costs[costs > 0]
     if not positive.size:
         return (0.0,)
-    spread = float(costs.max() - costs.min())
-    low = 0.01 / (spread if spread > 1e-3 * costs.max() else costs.max())
+    extra_cost = float(costs.max() - costs.min())
+    if extra_cost <= 1e-3 * costs.max():  # all models cost the same
+        extra_cost = float(costs.max())
+    low = 0.01 / extra_cost
     high = max(0.5 / float(np.median(positive)), 10 * low)
-    low, high = (min(max(end, SMALLEST), LARGEST / 10) for end in (low, high))
-    round_values = [m * 10.0**e for e in range(-7, 10) for m in (1, 2, 5)]
-    # each end moves to the nearest round value, by ratio
-    first, last = (
-        min(range(len(round_values)), key=lambda i: abs(math.log(round_values[i] / end)))
-        for end in (low, high)
-    )
+    round_values = [factor * 10.0**exponent for exponent in range(-7, 10) for factor in (1, 2, 5)]
+    first = _nearest_by_ratio(round_values, low)
+    last = _nearest_by_ratio(round_values, high)
     return (0.0, *(rounded_rho(v) for v in round_values[first : last + 1] if v >= SMALLEST))
 
 
+def _nearest_by_ratio(values: Sequence[float], rho: float) -> int:
+    """Return the index of the value whose ratio to a rho, moved into the allowed range, is nearest to 1."""
+    allowed = min(max(rho, SMALLEST), LARGEST / 10)
+    return min(range(len(values)), key=lambda index: abs(math.log(values[index] / allowed)))
+
+
 def dollars(rho: float) -> str:
-    """What a right answer is worth at this rho, in words: `$0.002`; at 0 cost does not matter."""
-    return "any price" if rho == 0 else money(1 / rho)
+    """Return the value of a right answer at this rho in words: `$0.002`, or `any price` at rho 0."""
+    if rho == 0:
+        return "any price"
+    return money(1 / rho)

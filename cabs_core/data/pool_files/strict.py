@@ -1,4 +1,4 @@
-"""Base of what YAML files hold: pool files with their sections, upstreams."""
+"""Base class of the pydantic models of YAML files: pool files with their sections, and upstreams files."""
 
 from pydantic import BaseModel, ConfigDict
 

@@ -1,4 +1,4 @@
-"""A pool file whose source is a table: every source that has scores of several models on one prompt."""
+"""The pool file of a table: the scores of several models on each prompt, from any source that has them."""
 
 from __future__ import annotations
 
@@ -23,17 +23,22 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 def _known_source(kind: str) -> str:
+    """Return the name of a source.
+
+    Raises:
+        ValueError: there is no such source.
+    """
     if kind not in sources():
         raise ValueError(f"expected one of {', '.join(sources())}, found {kind!r:.60}")
     return kind
 
 
 class FileSource(Strict):
-    """A table of the user's own."""
+    """A table of the user."""
 
     kind: Literal["file"]
     path: Text  #: .parquet, .csv or .jsonl; relative to CABS_DATA_DIR or the pool file
-    layout: Literal["tidy", "wide"] = "tidy"
+    layout: Literal["tidy", "wide"] = "tidy"  #: tidy: a row per prompt and model. wide: a row per prompt
     columns: TableColumns = TableColumns()
 
 
@@ -49,19 +54,20 @@ class PublishedSource(Strict):
     """A published table, which is downloaded."""
 
     kind: Literal["routerbench", "sprout"]
-    mirror: Text | None = None  #: a local folder with the files, read instead; relative: beside the pool file
+    #: a local folder with the files, read instead of the network; a relative path means beside the pool file
+    mirror: Text | None = None
 
 
 class OpenLlmSource(Strict):
     """The Open LLM Leaderboard v2, which is downloaded."""
 
     kind: Literal["openllm_v2"]
-    mirror: Text | None = None  #: as of the other published tables
-    published_order: bool = False  #: keep the misaligned published order of rows
+    mirror: Text | None = None  #: a local folder with the files, read instead of the network
+    published_order: bool = False  #: True keeps the published order of rows, which differs between models
 
 
 class PluginSource(Strict):
-    """A source of another package (entry point `cabs.sources`), which reads of these fields what it needs."""
+    """A source of another package (entry point `cabs.sources`). The package decides which fields it reads."""
 
     kind: Annotated[str, AfterValidator(_known_source)]
     path: Text | None = None  #: required if the source's record says that it reads a table
@@ -88,12 +94,21 @@ _SOURCES: dict[str, type[Strict]] = {
 
 
 def table_source_class(kind: Any) -> type[Strict]:
-    """Return the model of `source` for a kind of table."""
-    return _SOURCES.get(kind, PluginSource) if isinstance(kind, str) else PluginSource
+    """Return the pydantic model of `source` for a kind of table. A kind of another package is a plugin."""
+    if not isinstance(kind, str):
+        return PluginSource
+    return _SOURCES.get(kind, PluginSource)
 
 
 def _tag(source: Any) -> str:
-    kind = source.get("kind") if isinstance(source, dict) else getattr(source, "kind", None)
+    """Return the tag of the union `TableSource` for a source, a mapping or a model.
+
+    Tags stand in brackets, so that messages can leave them out of the place of a fault.
+    """
+    if isinstance(source, dict):
+        kind = source.get("kind")
+    else:
+        kind = getattr(source, "kind", None)
     return f"[{table_source_class(kind).__name__}]"
 
 
@@ -108,33 +123,35 @@ TableSource = Annotated[
 
 
 class TablePool(ReplayedPool):
-    """A table: its policies are replayed."""
+    """A pool of a table. Its policies are replayed."""
 
     logged: ClassVar[Literal[False]] = False
     collected: ClassVar[Literal[False]] = False
     described: ClassVar[str] = "a table"
 
     source: TableSource
-    #: {name shown: name in the source of its later version}; half of the test queries come after the change
+    #: {name shown: name in the source of its later version}. Half of the test queries come after the change
     later_models: dict[str, Text] = Field({})
-    #: kind file: the worst and the best score that can be given; they count as 0 and 1
+    #: source kind file: the worst and the best score that can be given; they count as 0 and 1
     score_range: tuple[Score, Score] = (0.0, 1.0)
-    #: cost = tokens x price, instead of a cost column; with missing `price`: where a cost lacks
+    #: {model: price}. Costs are tokens x price instead of a cost column; if `missing` is `price`, only
+    #: missing costs are
     prices: Prices = Field({})
-    #: constant USD per call of a model, for models without prices; used like them
+    #: {model: constant USD per call}, for models without prices; used like prices
     cost_per_call: CallCosts = Field({})
-    #: multiply each model's costs so that their mean is this (USD)
+    #: {model: mean cost in USD}. The model's costs are multiplied by one factor that gives this mean
     rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=MOST_USD)]] = Field({})
-    #: multiply all costs by one factor so that the mean over queries and models is this
+    #: mean cost over queries and models in USD. All costs are multiplied by one factor that gives this mean
     rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
-    #: queries for which some model has no score or no cost: left out, predicted, refused, or priced first
+    #: treatment of queries for which some model has no score or no cost: left out, predicted, refused, or
+    #: priced first
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
-    #: show the paper's figures for this benchmark beside ours
+    #: benchmark of the paper whose figures are shown beside ours
     paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = None
 
     @property
     def predicts(self) -> bool:
-        """Whether missing cells of the table are predicted from the train prompts."""
+        """True if missing cells of the table are predicted from the train prompts."""
         return self.missing == "predict"
 
     def _why_one_fold(self) -> str:
@@ -143,8 +160,11 @@ class TablePool(ReplayedPool):
         return super()._why_one_fold()
 
     def later_names(self) -> dict[str, tuple[str, ...]]:
-        """{name shown: names in the source that are this model} after the change of `later_models`."""
-        return {**self.names_in_source(), **{shown: (name,) for shown, name in self.later_models.items()}}
+        """Return {name shown: names in the source that are this model} after the change of `later_models`."""
+        names = dict(self.names_in_source())
+        for shown, name in self.later_models.items():
+            names[shown] = (name,)
+        return names
 
     def _faults(self) -> Iterator[str]:
         yield from super()._faults()
@@ -157,12 +177,15 @@ class TablePool(ReplayedPool):
                     "every model"
                 )
         elif self.score_range != (0.0, 1.0):
-            yield "score_range is for source kinds file and logs; the other sources have scores from 0 to 1"
+            yield (
+                f"score_range is {list(self.score_range)}, but it is for source kinds file and logs; the "
+                "other sources have scores from 0 to 1. Leave the field out"
+            )
         if self.rescale_mean_cost and self.rescale_grand_mean_cost is not None:
-            yield "give rescale_mean_cost or rescale_grand_mean_cost, not both"
+            yield "the file has rescale_mean_cost and rescale_grand_mean_cost: give one of them, not both"
         if self.later_models and not self.models:
             yield "later_models needs models: say which version of each model comes first"
         if self.predicts:
             if self.later_models:
-                yield cannot_predict("later_models", "what a later version scores is not estimated")
+                yield cannot_predict("later_models", "the scores of a later version are not estimated")
             yield from self._faults_of_predicting()

@@ -15,8 +15,8 @@ from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.columns import CostColumn
+from cabs_core.data.pool_files.messages import did_you_mean
 from cabs_core.data.pool_files.pool import TODAY_LOG, TODAY_NONE
-from cabs_core.data.pool_files.read import did_you_mean
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.data.tables.cells import Place
 from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words

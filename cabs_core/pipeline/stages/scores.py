@@ -138,7 +138,7 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
     """Return scores `[N]` by the people who measured a judge, NaN where nobody did."""
     if judge.labels is None:
         return np.full(len(cells), np.nan)
-    labels = read_labels(collection.pool_file.beside(judge.labels, "collect.scores.labels"))
+    labels = read_labels(collection.pool_file.existing_file(judge.labels, "collect.scores.labels"))
     people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
     return people if judge.against is None else compared_with(people, cells, judge.against)
 

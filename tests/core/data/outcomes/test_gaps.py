@@ -118,7 +118,7 @@ def test_pool_add_says_it_and_names_the_way_out(with_gaps, pool_file, tmp_path: 
 def test_what_cannot_be_is_refused(with_gaps, tmp_path: Path) -> None:
     frame = table("hard")
     for setting, why in (
-        ({"condition": "task_shift"}, "looked at on other tasks"),
+        ({"condition": "task_shift"}, "would see other tasks"),
         ({"condition": "noisy_oracle"}, "exchanges labels"),
         ({"condition": "sessions"}, "what a turn costs"),
         ({"latency_weight": 0.1}, "would have taken"),

@@ -38,7 +38,7 @@ def test_goals_are_read(text, expected):
         ("", "says nothing"),
         ("share: 0.5", "says nothing"),
         ("of: gpt-4o, latency: 2s", "no quality"),
-        ("budget_per_month: 5", "need each other"),
+        ("budget_per_month: 5", "give both"),
         ("latency: soon", "2s or 800ms"),
         ("quality: 1.5", "at most 1"),
         ("cheap", "goal"),

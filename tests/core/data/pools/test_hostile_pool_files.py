@@ -31,8 +31,12 @@ HOSTILE = {
     "list as a key": (FINE + "? [a]\n: b\n", 2, "as a key"),
     "escape sequence": (FINE + 'title: "\\e[2J"\n', 2, "control character"),
     "half a surrogate": (FINE + 'title: "\\ud800"\n', 2, ""),
-    "nan": (FINE + "prices: {a: {input: nan, output: 1}}\n", 2, "prices.a.input: Input should be a finite"),
-    "infinite rho": (FINE + "replay:\n  rhos: [0,\n    inf]\n", 4, "replay.rhos.1: Input should be a finite"),
+    "nan": (FINE + "prices: {a: {input: nan, output: 1}}\n", 2, "prices.a.input is 'nan'. Expected a finite"),
+    "infinite rho": (
+        FINE + "replay:\n  rhos: [0,\n    inf]\n",
+        4,
+        "replay.rhos.1 is 'inf'. Expected a finite",
+    ),
     "price beyond all prices": (FINE + "cost_per_call: {a: 1e300}\n", 2, "cost_per_call.a"),
     "many unknown fields": (
         FINE + "".join(f"field{i}: 1\n" for i in range(3000)),
@@ -136,7 +140,7 @@ def test_numbers_are_read_where_the_schema_wants_them(tmp_path: Path) -> None:
             "policies: [random, lin_ubc]\n",
             "line 2: policies: unknown policy 'lin_ubc'. Did you mean 'lin_ucb'?",
         ),
-        ("models: [a, [b]]\n", "models.1: Input should be a valid string"),
+        ("models: [a, [b]]\n", "models.1 is ['b']. Expected a text"),
         ("models: {a: {b: 1}, c: d}\n", "models.a"),
     ],
 )

@@ -129,7 +129,7 @@ BAD_POOLS = {
     "empty": ("", "expected a mapping of fields at the top, found nothing"),
     "list": ("- a\n", "found a list"),
     "python tag": ("!!python/object/apply:os.system ['touch /tmp/x']", "not plain YAML"),
-    "no source": ("title: a\n", "source: Field required"),
+    "no source": ("title: a\n", "source is missing"),
     "unknown kind": ("source: {kind: csv}\n", r"source.kind: expected .*found 'csv'"),
     "a log under a condition": (
         LOG + "replay: {condition: drift}\n",
@@ -147,7 +147,7 @@ BAD_POOLS = {
         "source: {kind: logs, path: log.csv, columns: {query_id: id}}\n",
         "source.columns.query_id: is for source kind file or collect",
     ),
-    "file without path": ("source: {kind: file}\n", "source.path: .*name the file to read"),
+    "file without path": ("source: {kind: file}\n", "source.path is missing.*name the file to read"),
     "path escape": ("name: ../../etc/passwd\nsource: {kind: synthetic}\n", "cannot be used"),
     "one model": (FINE + "models: [a]\n", "fewer than two models"),
     "model twice": (FINE + "models: [a, a]\n", "names a model more than once"),
@@ -159,7 +159,7 @@ BAD_POOLS = {
     ),
     "later unknown model": (FINE + "models: [a, b]\nlater_models: {c: x}\n", r"later_models names .*\['c'\]"),
     "later version without models": (FINE + "later_models: {a: x}\n", "later_models needs models"),
-    "negative price": (FINE + "prices: {c: {input: -1, output: 1}}\n", "prices.c.input: .* equal to 0"),
+    "negative price": (FINE + "prices: {c: {input: -1, output: 1}}\n", "prices.c.input is .*-1.* equal to 0"),
     "two rescalings": (FINE + "rescale_mean_cost: {a: 1}\nrescale_grand_mean_cost: 1\n", "not both"),
     "fractions": (FINE + "split: {fractions: [0.5, 0.5, 0.5]}\n", "three positive numbers with sum 1"),
     "unknown preset": (FINE + "policies: [cabs_d_linear@best]\n", "has no preset 'best'"),
@@ -189,11 +189,11 @@ BAD_POOLS = {
     ),
     "prompts without whom to ask": (
         "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n",
-        "collect: Field required: say whom to ask",
+        "collect is missing. Say whom to ask",
     ),
     "prompts without models": (
         "source: {kind: collect, path: p.csv}\ncollect: {upstreams: u.yaml, max_usd: 1, scores: []}\n",
-        "models: Field required: name the models to ask",
+        "models is missing.*name the models to ask",
     ),
     "prices of collected answers": (
         "source: {kind: collect, path: p.csv}\nprices: {a: {input: 1, output: 1}}\n",
