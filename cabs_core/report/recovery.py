@@ -33,10 +33,11 @@ def regret_lines(
     curves = data.mart("regret_curves")
     curves = curves[curves[column].notna() & ~curves["policy"].isin(left_out)]
     levels = [level for level in dict.fromkeys(("overall", *LEVELS)) if (curves["regime"] == level).any()]
+    curve_of = dict(list(curves.sort_values("round").groupby(["policy", "regime"], observed=True)))
     found = {}
     for policy, level in product(data.board.index, levels):
-        curve = curves[(curves["policy"] == policy) & (curves["regime"] == level)].sort_values("round")
-        if curve.empty:
+        curve = curve_of.get((policy, level))
+        if curve is None:
             continue
         curve = curve.iloc[np.unique(np.linspace(0, len(curve) - 1, points).astype(int))]
         value = curve[column]

@@ -1,8 +1,9 @@
-"""Compiling what policies play in processes side by side, while a first run is still reading data.
+"""Compiling the loops of policies in separate processes, while a first run is still reading data.
 
-numba compiles one function at a time in a process, and on a new machine that is most of a first run. Here
-processes play a few rounds of each policy on a made-up problem, whose arrays have the types of a real one,
-and leave the machine code in numba's cache, where every process finds it.
+numba compiles one function at a time in a process, and on a new machine compiling is most of a first run.
+Here processes play a few rounds of each policy on a made-up problem, whose arrays have the types of a real
+one, and leave the machine code in numba's cache, where every process finds it. Two processes that need the
+same function at the same time would both compile it, so policies that share functions go to one process.
 """
 
 import queue
@@ -18,6 +19,7 @@ from pathlib import Path
 from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.catalog.policies import families, policy_record
 from cabs_core.base.compiled.jit import share_compiled
 from cabs_core.base.errors import CabsError
 from cabs_core.evaluation.replay.engine import default_threads, replay
@@ -32,27 +34,26 @@ started: list[subprocess.Popen[str]] = []
 def start_compiling(
     policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Begin to compile the loops of these policies where the cache lacks most of them.
+    """Begin to compile the loops of these policies if the cache lacks most of them.
 
-    Policies of one module share code, so one process takes them all. While an earlier call is still at work,
-    nothing is begun.
+    While an earlier call is still at work, no process is started.
 
     Args:
-        arms: number of models, for which the exploration program is compiled; 0: not known yet.
-        notify: told that it takes a while.
+        arms: number of models, for which the exploration program is compiled. 0 if the number is not known.
+        notify: called with a text if processes are started.
 
     Returns:
-        The number of processes that were started; 0: there is nothing to gain.
+        The number of processes that were started. 0 if compiling ahead would gain nothing.
     """
-    groups: dict[str, list[str]] = {}
     for policy in policies:
-        groups.setdefault(policy_class(policy).__module__, []).append(policy)
+        policy_class(policy)  # `share_compiled` counts the kernels of modules that are imported
+    groups = compile_groups(policies)
     processes = min(default_threads(), len(groups), _MOST)
     if processes < 2 or any(t.is_alive() for t in _under_way) or share_compiled() > 0.5:
         return 0
     notify(f"compiling the loops of {len(policies)} policies beside the rest, once on this machine")
     waiting: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
-    for group in sorted(groups.values(), key=len, reverse=True):
+    for group in groups:
         waiting.put(group)
     _under_way[:] = [
         threading.Thread(target=_feed, args=(waiting, arms or _USUAL_ARMS), daemon=True)
@@ -63,25 +64,36 @@ def start_compiling(
     return processes
 
 
+def compile_groups(policies: Sequence[str]) -> list[list[str]]:
+    """Return the policies by family, the family that takes longest to compile first.
+
+    Policies of a family share kernels: CABS-D has CABS-C as an expert, and both solve the exploration
+    program. The catalogue lists families from the simplest to the one with the most code, so its order is
+    reversed.
+    """
+    groups: dict[str, list[str]] = {}
+    for policy in policies:
+        groups.setdefault(policy_record(policy).family, []).append(policy)
+    order = list(families())
+    return [groups[family] for family in sorted(groups, key=order.index, reverse=True)]
+
+
 def finish_compiling() -> None:
-    """Wait for what `start_compiling` began in this process."""
+    """Wait for the processes that `start_compiling` started in this process."""
     for thread in _under_way:
         thread.join()
 
 
 def stop_compiling() -> None:
-    """End the processes, for when this one is about to.
-
-    A job in the background may have inherited ignoring SIGTERM.
-    """
+    """Kill the processes, because this process is about to end."""
     for process in started:
-        process.kill()
+        process.kill()  # a process in the background may have inherited that SIGTERM is ignored
 
 
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
-    """Give groups to one process until none is left.
+    """Give groups of policies to one process until no group is left.
 
-    What a process fails at is compiled when it is needed.
+    A policy that a process fails to compile is compiled when it is first played.
     """
     command = [sys.executable, "-P", "-c", WORKER, str(arms)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
@@ -101,8 +113,11 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 
 
 def work() -> None:
-    """What a process does: play the policies of every line on its input, and say so. Ends with its input."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends it without a word
+    """Play the policies of every line of standard input and print `compiled` after each line.
+
+    This is the whole work of a process. The process ends when its input ends.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process without a traceback
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
     with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
         # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their
@@ -110,6 +125,6 @@ def work() -> None:
         problem = ReplayProblem.load(made_up.save(Path(folder, "problem")))
     for line in sys.stdin:
         for policy in line.split():
-            with suppress(CabsError):  # it needs something that the made-up problem lacks
+            with suppress(CabsError):  # the policy needs something that the made-up problem lacks
                 replay(problem, policy, rho=_RHO, trials=1, rounds=_ROUNDS, threads=1)
         print("compiled", flush=True)

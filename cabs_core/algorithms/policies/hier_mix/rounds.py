@@ -40,6 +40,10 @@ ALLOWANCE = 0.1
 #: would stay with what it was expected to be
 JOINED_ARM = 0.3
 
+#: `fill_choice` of the trusting models. A plain 0 would be a type of its own, for which numba compiles the
+#: function a second time.
+TRUSTING = np.int64(0)
+
 #: scale of the normal draw of an arm that joined: what is not known of it is drawn whole (Thompson sampling),
 #: for no train split says of it what a reduced scale (`exploration`) relies on
 JOINED_EXPLORATION = 1.0
@@ -348,7 +352,7 @@ def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, p
     pmf = work.pmf
     purse = changes.purse
     purse[0] = min(purse[0] + parts.constants.changes, MOST)
-    fill_choice(0, z, base, work.cost, mask, parts)
+    fill_choice(TRUSTING, z, base, work.cost, mask, parts)
     for j in range(mask.size):
         work.part[j] = base[j] + changes.shift[j]
     candidate, price = probe_of(work.mean, work.part, mask, changes.chance, purse[0])

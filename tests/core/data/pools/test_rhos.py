@@ -68,7 +68,7 @@ def test_settings_of_pools_on_the_papers_grid_are_as_they_were() -> None:
         replay = find_pool(name).pool.model_dump(mode="json")["replay"]
         assert replay["rhos"] == [float(r) for r in range(0, 1001, 50)]
     assert TablePool(name="p", source={"kind": "synthetic"}).replay.rhos == PAPER_GRID
-    assert find_pool("demo").pool.replay.rhos == PAPER_GRID[::2]
+    assert find_pool("demo").pool.replay.rhos == PAPER_GRID[::3]
 
 
 @given(st.lists(st.floats(1e-7, 10), min_size=1, max_size=30))

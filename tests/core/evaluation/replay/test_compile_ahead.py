@@ -13,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from cabs_core.evaluation.replay import compile_ahead as module
-from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling, stop_compiling
+from cabs_core.evaluation.replay.compile_ahead import (
+    compile_groups,
+    finish_compiling,
+    start_compiling,
+    stop_compiling,
+)
 
 CODE = """
 from cabs_core.base.compiled.jit import share_compiled
@@ -62,3 +67,13 @@ def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "WORKER", "raise SystemExit(1)")
     assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
     finish_compiling()
+
+
+def test_policies_of_a_family_are_compiled_together_and_the_largest_family_first() -> None:
+    policies = ("random", "lin_ucb", "cabs_c_linear", "hier_mix", "cabs_d_linear@tuned", "lin_ts")
+    assert compile_groups(policies) == [
+        ["hier_mix"],
+        ["cabs_c_linear", "cabs_d_linear@tuned"],
+        ["lin_ucb", "lin_ts"],
+        ["random"],
+    ]

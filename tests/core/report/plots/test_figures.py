@@ -76,6 +76,11 @@ def test_a_chart_is_drawn_for_a_page_and_as_a_small_png(charts, name):
     assert drawn.png.startswith(b"\x89PNG") and 2_000 < len(drawn.png) < 100_000
 
 
+@pytest.mark.parametrize("name", ["lines", "intervals", "bars", "points", "heatmap"])
+def test_a_chart_obeys_the_schema_of_vega_lite(charts, name):
+    charts[name].to_dict(validate=True)  # raises an error if it does not
+
+
 def test_the_page_has_variables_where_the_png_has_colours(charts):
     drawn = figure(charts["lines"])
     used = set(re.findall(r"var\(--\w+\)", drawn.drawing + drawn.spec()))
