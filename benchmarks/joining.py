@@ -218,7 +218,7 @@ def measure(
                 runs[start] = [np.array(part) for part in zip(*made, strict=True)]
                 after = slice(JOINS, None)
                 lost = (runs[None][0] - runs[start][0])[:, after].ravel()
-                error = mean_error(lost, clusters=np.concatenate([o[after] for o in orders])).se
+                error = mean_error(lost, clusters=np.concatenate([o[after] for o in orders])).value
                 end, rounds_until = settled(runs[start][1])
                 rows.append(
                     {

@@ -120,7 +120,7 @@ def compare(
         gaps = [s[better] - s[worse] for s in splits]
         means = [float(g.mean()) for g in gaps]
         errors = [
-            mean_error(g.mean(axis=0), clusters=c, trials=g.mean(axis=1)).se
+            mean_error(g.mean(axis=0), clusters=c, trials=g.mean(axis=1)).value
             for g, c in zip(gaps, clusters, strict=True)
         ]
         se = float(np.sqrt(np.mean(np.square(errors)) / len(gaps)))

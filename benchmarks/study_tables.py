@@ -76,7 +76,7 @@ def paired_errors(
             trials = min(len(u), len(v))
             u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
         means.append(u.mean())
-        variances.append(mean_error(q, clusters=first[seed].get("clusters"), trials=u).se ** 2)
+        variances.append(mean_error(q, clusters=first[seed].get("clusters"), trials=u).value ** 2)
     shared = 1.0 / len(means) + (OVERLAP if len(means) > 1 else 0.0)
     error = np.sqrt(np.mean(variances) * (1.0 if same_queries else shared))
     if len(means) > 2:

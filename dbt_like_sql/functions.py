@@ -18,15 +18,15 @@ from cabs_core.base.statistics import uncertainty
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.metrics import frontier
 
-#: what SQL knows of an error: fields of `statistics.Error`
-_ERROR = ("se", "df", "clusters", "lump_low", "lump_high", "unit")
+#: fields of a standard error in SQL. `half_width` is half of the 95 % interval by Student's t
+_ERROR = ("se", "df", "clusters", "half_width")
 Column: TypeAlias = pa.ChunkedArray
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register every function with a DuckDB connection."""
     number, doubles, point = "DOUBLE", "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
-    error = f"STRUCT({', '.join(f'{name} DOUBLE' for name in (*_ERROR, 'below', 'above'))})"
+    error = f"STRUCT({', '.join(f'{name} DOUBLE' for name in _ERROR)})"
     rows, columns = PythonUDFType.NATIVE, PythonUDFType.ARROW
     functions: tuple[tuple[str, PythonUDFType, Callable[..., Any], list[str], str], ...] = (
         ("ratio_error", columns, _ratio_error, [doubles] * 3, error),
@@ -82,20 +82,22 @@ def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
         None if any(values is None for values in row) else _struct(uncertainty.ratio_error(*row))
         for row in rows
     ]
-    return pa.array(errors, pa.struct([(name, pa.float64()) for name in (*_ERROR, "below", "above")]))
+    return pa.array(errors, pa.struct([(name, pa.float64()) for name in _ERROR]))
 
 
-def _struct(error: uncertainty.Error) -> dict[str, float] | None:
-    """An error as SQL has it, with the reach of the 95 % interval below and above; None: not known."""
-    if np.isnan(error.se):
+def _struct(error: uncertainty.StandardError) -> dict[str, float] | None:
+    """Return a standard error as SQL has it, or None if the error is not known."""
+    if not error.is_known:
         return None
-    low, high = error.interval(0.0)
-    return {**{name: getattr(error, name) for name in _ERROR}, "below": -low, "above": high}
+    numbers = (error.value, error.degrees, error.clusters, error.half_width())
+    return dict(zip(_ERROR, numbers, strict=True))
 
 
-def _error(struct: dict[str, float] | None) -> uncertainty.Error:
-    fields: dict[str, Any] = {name: struct[name] for name in _ERROR} if struct else {}
-    return uncertainty.Error(**fields) if fields else uncertainty.UNKNOWN
+def _error(struct: dict[str, float] | None) -> uncertainty.StandardError:
+    """Return the standard error that SQL holds; a NULL is an error that is not known."""
+    if not struct:
+        return uncertainty.UNKNOWN
+    return uncertainty.StandardError(struct["se"], struct["df"], struct["clusters"])
 
 
 @one_blas_thread()

@@ -1,10 +1,8 @@
 """Costs of known tails on arrays: the truth beside the intervals of money that the product's rules print.
 
 A printed 95 % interval holds the truth, or a refusal stands in its place: of a policy's mean cost from a log
-of random choices (`logged`), of its difference to what was played (`difference`), and of a mean cost by the
-rule alone, where three times as many calls are known beside (`mean`) or none (`alone`). In brackets: how many
-are printed, and the median width. `budget`: goals promised of a router or model that costs 1 % more than the
-budget, and of one that costs two thirds or half of it.
+of random choices (`logged`), and of its difference to what was played (`difference`). In brackets: how many
+are printed, and the median width. Budgets of goals are in `benchmarks.answer_goals`.
 `python -m benchmarks.money_worlds` prints them.
 """
 
@@ -17,11 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from cabs_core.base.statistics.costs import cost_error
-from cabs_core.base.statistics.uncertainty import mean_error
-from cabs_core.base.units import percentage
-from cabs_core.data.pool_files.goals import Goal
-from cabs_core.evaluation.answer import Decisions, ScoredTable, goal_answer
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.evaluate import evaluate
 from tests.verdict_worlds import Rng
@@ -60,13 +53,6 @@ COSTS: dict[str, Callable[[Rng, int], np.ndarray]] = {
 }
 
 
-#: {name: (share of the prompts for which a dear model is asked, how many times as dear)}
-_ESCALATIONS = {
-    f"a model {times:g} times as dear in {percentage(share, None)}": (share, times)
-    for share, times in ((0.02, 10.0), (0.005, 50.0))
-}
-
-
 def _evaluated(name: str, rng: Rng, n: int, difference: bool) -> tuple[bool, bool, float] | None:
     """Return whether the truth lies below and above an interval, and its width; None if it is refused.
 
@@ -94,48 +80,9 @@ def _evaluated(name: str, rng: Rng, n: int, difference: bool) -> tuple[bool, boo
     return None if low is None or high is None else (truth < low, truth > high, high - low)
 
 
-def mean_interval(name: str, rng: Rng, n: int, others: int) -> tuple[bool, bool, float] | None:
-    """Return the same as `_evaluated` of a mean cost of 1 from n calls, where `others` times n more calls are
-    known."""
-    paid, known = COSTS[name](rng, n), COSTS[name](rng, others * n)
-    mean, dearest = float(paid.mean()), float(max(paid.max(), known.max(initial=0.0)))
-    error = mean_error(paid, unit=0.0)
-    low, high = cost_error(error, paid, dearest=dearest, calls=(1 + others) * n, mean=mean).interval(mean)
-    return None if math.isnan(low) else (1 < low, 1 > high, high - low)
-
-
-def promised(name: str, rng: Rng, n: int, times: float) -> bool:
-    """Return True if a goal confirms a budget of an option that costs `times` as much as the budget.
-
-    n prompts. The option is a router for the names of `_ESCALATIONS`, otherwise a single model.
-    """
-    tasks = np.full(n, "all")
-    prompts = np.arange(n)
-    if name in _ESCALATIONS:
-        # the router asks the dear model, which alone is right there, where it is expected to be better
-        share, dear = _ESCALATIONS[name]
-        costs = COSTS["sigma 0.3"](rng, n)[:, None] * [0.5, dear]
-        hard = rng.random(n) < share
-        mean = 0.5 + share * (dear - 0.5)
-        table = ScoredTable(
-            ("usual", "dear"), np.column_stack([1.0 - hard, np.ones(n)]), costs, tasks, prompts
-        )
-        routers = [Decisions("router", np.column_stack([~hard, hard]).astype(float))]
-    else:
-        costs = COSTS[name](rng, n)[:, None]
-        mean = 1.0
-        table = ScoredTable(("only",), np.ones((n, 1)), costs, tasks, prompts, today=0)
-        routers = []
-    asked = Goal(budget_per_month=mean / times, requests_per_month=1)
-    answer = goal_answer(asked, table, routers=routers)
-    return answer.confirmed and (answer.rung == "router") == bool(routers)
-
-
 INTERVALS: dict[str, Callable[[str, Rng, int], tuple[bool, bool, float] | None]] = {
     "logged": partial(_evaluated, difference=False),
     "difference": partial(_evaluated, difference=True),
-    "mean": partial(mean_interval, others=3),
-    "alone": partial(mean_interval, others=0),
 }
 
 
@@ -158,17 +105,4 @@ def measured(what: str, tables: int, sizes: Sequence[int], seed: int = 0) -> lis
                 {"world": name, "n": n, "printed": len(printed) / tables, "holds": held, "below": below}
                 | {"width": width}
             )
-    return rows
-
-
-def budgets(tables: int, sizes: Sequence[int], seed: int = 0) -> list[dict[str, Any]]:
-    """Return one row a world and size: how often a budget is promised wrongly and rightly."""
-    rows: list[dict[str, Any]] = []
-    for number, name in enumerate([*COSTS, *_ESCALATIONS]):
-        for n in sizes:
-            rng = np.random.default_rng([seed, n, number])
-            row: dict[str, Any] = {"world": name, "n": n}
-            for label, times in (("wrong", 1.01), ("at two thirds", 2 / 3), ("at half", 0.5)):
-                row[label] = float(np.mean([promised(name, rng, n, times) for _ in range(tables)]))
-            rows.append(row)
     return rows

@@ -5,7 +5,7 @@ so that a figure on a page is the figure of a mart.
 """
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from cabs_core.base.catalog.regimes import REGIMES
 from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import ResultError
-from cabs_core.base.statistics.uncertainty import two_way_error
+from cabs_core.base.statistics.uncertainty import score_interval, two_way_error
 from cabs_core.report.scale import Scale
 
 #: most values of rho, or policies, that a sentence lists
@@ -238,7 +238,7 @@ class PoolData:
             int(line["trials"]),
             int(self.info["independent"]),
         )
-        return replace(error, unit=1.0).of_a_score(float(line["utility"]))
+        return score_interval(float(line["utility"]), error)
 
     def value(self, policy: str, regime: str, column: str = "utility") -> float | None:
         """Return a figure of a policy in a cost regime, or None if the mart does not have it.

@@ -22,7 +22,7 @@ from cabs_core.algorithms.problem.folds import join_folds
 from cabs_core.algorithms.problem.gaps import Cells, real_values
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, ProvenanceError, ResultError
-from cabs_core.base.statistics.uncertainty import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error, score_interval
 from cabs_core.data.inputs import fold_folder, folds_of
 from cabs_core.data.pool_files.sections import Replay
 from cabs_core.evaluation.metrics.frontier import pareto_mask
@@ -260,7 +260,7 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
     cost = 1000 * cells.cost.mean(axis=0)
     frame = pd.DataFrame({"model": problem.arms, "score": score, "cost": cost})
     intervals = [
-        mean_error(values, clusters=problem.clusters).of_a_score(mean)
+        score_interval(mean, mean_error(values, clusters=problem.clusters))
         for values, mean in zip(cells.score.T, score, strict=True)
     ]
     frame[["low", "high"]] = intervals
@@ -285,7 +285,7 @@ def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
             evidence.problem.clusters,
             trials=played.trials["score"][r],
         )
-        intervals.append(error.of_a_score(mean))
+        intervals.append(score_interval(mean, error))
     frame[["low", "high"]] = intervals
     return frame
 
@@ -419,7 +419,7 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     rows = []
     for _, part in frame.groupby(np.clip((frame["predicted"] * bins).astype(int), 0, bins - 1)):
         mean = float(part["score"].mean())
-        ends = mean_error(part["score"], clusters=part["cluster"]).of_a_score(mean)
+        ends = score_interval(mean, mean_error(part["score"], clusters=part["cluster"]))
         rows.append((part["predicted"].mean(), mean, ends[0], ends[1], len(part)))
     return pd.DataFrame(rows, columns=["predicted", "score", "low", "high", "count"])
 

@@ -70,7 +70,7 @@ class Paced:
             "spent": spent,
             "off": spent / self.target - 1.0,
             "score": float(self.scores.mean()),
-            "se": error.se,
+            "se": error.value,
             "mean rho": float(self.rhos.mean()),
         }
 

@@ -131,7 +131,7 @@ def choose_policy(
             failed[policy] = str(error)
             continue
         lead = values - base
-        errors = [mean_error(x, clusters=problem.clusters).se for x in (values, lead)]
+        errors = [mean_error(x, clusters=problem.clusters).value for x in (values, lead)]
         rows.append(
             {
                 "policy": policy,

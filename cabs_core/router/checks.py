@@ -15,7 +15,8 @@ from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import ProvenanceError, RouterError
-from cabs_core.base.statistics.uncertainty import Error, mean_error, seen_share
+from cabs_core.base.statistics.paired import PairedSample
+from cabs_core.base.statistics.uncertainty import LEVEL, real_weights
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.replay.engine import replay
@@ -254,32 +255,35 @@ def compare_plays(
         nobody_knows = (problem.observed == 0) & unknown
         low[nobody_knows], high[nobody_knows] = 0.0, 1.0
 
-    plays = [np.eye(problem.K)[arms] for arms in (old, new)]
-    seen = min(seen_share(asked, problem.observed) for asked in plays)
+    # a real answer of a model that was seldom asked counts as often as its weight
+    heaviest = 1.0
+    if problem.observed is not None:
+        weight = real_weights(problem.observed)
+        heaviest = max(1.0, float(weight[every, old].max()), float(weight[every, new].max()))
 
-    def lead(gained: np.ndarray, lost: np.ndarray) -> tuple[float, Error]:
-        """The challenger's mean gain where the two play different models, and its error."""
-        gap = np.where(new == old, 0.0, gained[every, new] - lost[every, old])
-        error = mean_error(gap, clusters=problem.clusters)
-        return float(gap.mean()), replace(error, clusters=error.clusters * seen)
+    def gained(ours: np.ndarray, theirs: np.ndarray) -> PairedSample:
+        """Sample of the challenger's gains, which are 0 where both play the same model."""
+        gap = np.where(new == old, 0.0, ours[every, new] - theirs[every, old])
+        worst = max(heaviest, float(np.abs(gap).max(initial=0.0)))
+        return PairedSample.of(gap, clusters=problem.clusters, worst=worst)
 
-    (mean, error), (least, least_error), (most, most_error) = (
-        lead(utility, utility),
-        lead(low, high),
-        lead(high, low),
-    )
-    old_mean, new_mean = float(utility[every, old].mean()), float(utility[every, new].mean())
-    errors = (error, least_error, most_error)
+    found = gained(utility, utility)
+    least = gained(low, high)
+    most = gained(high, low)
+    samples = (found, least, most)
+    intervals = [sample.interval(LEVEL / 2) for sample in samples]
+    below = max(sample.mean - ends[0] for sample, ends in zip(samples, intervals, strict=True))
+    above = max(ends[1] - sample.mean for sample, ends in zip(samples, intervals, strict=True))
     return judge(
-        old_mean,
-        new_mean,
-        mean,
-        max(e.se for e in errors),
+        float(utility[every, old].mean()),
+        float(utility[every, new].mean()),
+        found.mean,
+        max(sample.standard_error for sample in samples),
         problem.independent,
         margin,
-        reach=(max(e.reach("low") for e in errors), max(e.reach("high") for e in errors)),
+        reach=(below, above),
         collected=problem.asked / problem.n,
-        unknown=(mean - least, most - mean),
+        unknown=(found.mean - least.mean, most.mean - found.mean),
         how="paired" if problem.observed is None else "paired, from real answers",
     )
 

@@ -23,6 +23,7 @@ from cabs_core.evaluation.ope.intervals import (
     LEAST,
     effective_size,
     error_of,
+    half_width,
     second_moment,
     sequence_half_width,
 )
@@ -122,21 +123,20 @@ def compare_policies(
     unknown = tuple(data.mean((gained * a + lost * (1.0 - a)).sum(axis=1)) for a in (worth, 1.0 - worth))
     # what was not seen can matter only where they differ
     model = share * direct(gap, q) + (1.0 - share) * (values[1] - values[0])
-    gap_error = error_of(
-        model, share * factor, error, clusters, square, size, cautious=True, unit=2.0 * differing
-    )
-    fixed = float(special.stdtrit(gap_error.df, 1.0 - LEVEL / 2.0))
+    gap_error = error_of(model, share * factor, error, clusters, square, size, cautious=True)
+    half = half_width(gap_error, largest=2.0 * differing, sequence_at=n if data.adaptive else None)
+    fixed = float(special.stdtrit(gap_error.degrees, 1.0 - LEVEL / 2.0))
     width = sequence_half_width if data.adaptive else lambda _: fixed
     return judge(
         values[0],
         values[1],
         values[1] - values[0],
-        gap_error.se,
+        gap_error.value,
         n,
         margin,
         half_width=width,
         least=n * LEAST / max(size, 1e-9),
-        reach=(gap_error.reach("low", width=width(n)), gap_error.reach("high", width=width(n))),
+        reach=(half, half),
         how="doubly robust",
         unknown=(unknown[0], unknown[1]),
     )

@@ -41,7 +41,7 @@ def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored:
     half = None
     if n_eff >= LEAST:
         error = ratio_error(w * s, w)
-        half = max(error.reach("low"), error.reach("high"))
+        half = error.half_width(largest=1.0)
     return Reach(model, n_eff, half, more_decisions(scored, n_eff))
 
 

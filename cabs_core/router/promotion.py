@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from scipy import special
+
 from cabs_core.base.atomic import atomic_directory, check_replaceable
 from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics.uncertainty import LEVEL
@@ -65,8 +67,8 @@ def judge(
     Args:
         champion, challenger: mean utilities. margin: > 0.
         half_width: of the 95 % interval in standard errors, after a number of decisions.
-        reach: (below, above) of the interval, where it is not that of the usual error
-            (`metrics.Error.reach`).
+        reach: distances from the difference to the lower and to the upper end of its interval. None takes
+            `half_width` standard errors on both sides.
         collected: prompts or decisions that have to be collected for one of these.
         least: fewest decisions for a valid interval, so for promotion. how: the estimate, in a word.
         unknown: how much smaller and larger the difference may be, for answers that are not known.
@@ -76,8 +78,9 @@ def judge(
     deviation, count = se * math.sqrt(queries), float(queries)
     for _ in range(30):  # a confidence sequence's width depends on the count a little
         count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
-    # as many, too, as show that a loss of everything is rarer than the margin
-    needed = math.ceil(max(count, least, math.log(LEVEL) / math.log1p(-min(margin, 0.99)) if reach else 0.0))
+    # if no loss is seen, so many decisions show that losses of everything are rarer than the margin (Wilson)
+    without_loss = special.ndtri(1.0 - LEVEL / 2.0) ** 2 * (1.0 - min(margin, 1.0)) / margin if reach else 0.0
+    needed = math.ceil(max(count, least, without_loss))
     promote = queries >= least and low > -margin and high >= 0.0
     words = (
         f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} "

@@ -64,7 +64,7 @@ def check_int8(
     lost = utilities[0] - utilities[1]
     if lost.mean() > INT8_LOSS:
         clusters = None if problem.clusters is None else problem.clusters[rows]
-        error = mean_error(lost, clusters=clusters).se
+        error = mean_error(lost, clusters=clusters).value
         raise RouterError(
             f"int8 would lose {lost.mean():.4f} ± {error:.4f} utility on {len(lost)} validation "
             f"prompts, more than {INT8_LOSS}: take router.int8 out of the pool file"

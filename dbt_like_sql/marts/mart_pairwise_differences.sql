@@ -49,7 +49,7 @@ adjusted AS (
   FROM families
 ),
 one_way AS (
-  SELECT *, difference - error.below AS low, difference + error.above AS high
+  SELECT *, difference - error.half_width AS low, difference + error.half_width AS high
   FROM tested LEFT JOIN adjusted USING (pool, regime, policy, baseline)
 ),
 both_ways AS (

@@ -126,13 +126,13 @@ def _compare(
     result = {}
     for name, values in errors.items():
         gap = values - errors[used]
-        uncertainty = mean_error(gap, clusters=clusters, unit=0.0)
-        known = bool(np.isfinite(uncertainty.margin))
+        uncertainty = mean_error(gap, clusters=clusters)
+        known = uncertainty.is_known
         result[name] = {
             "error": float(values.mean()),
             "minus_used": float(gap.mean()),
-            "se": uncertainty.se if known else None,
-            "margin": uncertainty.margin if known else None,
+            "se": uncertainty.value if known else None,
+            "margin": uncertainty.half_width() if known else None,
         }
     return result
 

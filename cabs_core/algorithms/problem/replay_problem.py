@@ -215,17 +215,6 @@ class ReplayProblem:
         return int(self.clusters.max()) + 1
 
     @property
-    def dearest_calls(self) -> np.ndarray:
-        """`[K]` USD of each model's dearest call, train prompts included."""
-        calls: np.ndarray = np.maximum(self.costs.max(axis=0), self.offline_costs.max(axis=0, initial=0.0))
-        return calls
-
-    @property
-    def priced(self) -> float:
-        """Number of independent observations among which `dearest_calls` are the dearest."""
-        return self.independent * (1.0 + len(self.offline_costs) / self.n)
-
-    @property
     def asked(self) -> int:
         """Queries in the whole table of this split; where it is not known, in this and the train split."""
         return int(self.metadata.get("queries", self.n + len(self.offline_scores)))

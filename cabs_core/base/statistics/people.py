@@ -63,7 +63,7 @@ def corrected_mean(
     error = mean_error(people - weight * judged, clusters=clusters)
     if m > 1:  # two independent samples: their variances add
         error = error.with_trials(weight * float(rest.std(ddof=1)) / float(np.sqrt(m)), m)
-    return Sampled(value, *error.interval(value), n)
+    return Sampled(value, *error.interval(value, largest=1.0), n)
 
 
 def corrected_sum(
@@ -92,9 +92,11 @@ def corrected_sum(
     by_judge = (weight * judged).sum(axis=1)
     value = float(by_judge.mean() + (wrong.mean() if len(wrong) else 0.0))
     # an answer that nobody labelled may be judged wrong by one, where it is asked for
-    error = mean_error(wrong, clusters=members[row], unit=float(np.abs(weight).sum(axis=1).mean()))
+    error = mean_error(wrong, clusters=members[row])
     sampled = mean_error(by_judge, clusters=clusters)
     # a judge who sees half of what people see errs where it rates high: both parts move together
     together = float(np.cov(wrong, by_judge[row])[0, 1]) / sampled.clusters if len(wrong) > 1 else 0.0
-    se = math.sqrt(sampled.se**2 + max(2 * together, 0.0))
-    return Sampled(value, *error.with_trials(se, int(sampled.clusters)).interval(value), len(wrong))
+    se = math.sqrt(sampled.value**2 + max(2 * together, 0.0))
+    error = error.with_trials(se, int(sampled.clusters))
+    largest = float(np.abs(weight).sum(axis=1).mean())
+    return Sampled(value, *error.interval(value, largest=largest), len(wrong))

@@ -53,9 +53,8 @@ def share(hits: np.ndarray, groups: Sequence[str]) -> Sampled:
 def mean(values: np.ndarray, groups: Sequence[str]) -> Sampled:
     """The mean of `[n]` differences of scores, with its interval over prompts."""
     value = float(values.mean())
-    return Sampled(
-        value, *mean_error(values, clusters=np.array(groups, dtype=str)).interval(value), len(values)
-    )
+    error = mean_error(values, clusters=np.array(groups, dtype=str))
+    return Sampled(value, *error.interval(value, largest=1.0), len(values))
 
 
 def kappa(a: np.ndarray, b: np.ndarray) -> float:

@@ -127,9 +127,9 @@ def compared_means(
     Args:
         tried: bool `[n]`. clusters: `[n]` of the prompts (`statistics.clusters`).
     """
-    first, second = (mean_error(values[part], clusters=clusters[part], unit=0.0) for part in (tried, ~tried))
-    error = first.against(second)
-    if np.isnan(error.se):
+    first, second = (mean_error(values[part], clusters=clusters[part]) for part in (tried, ~tried))
+    error = first.minus(second)
+    if not error.is_known:
         return None
     means = [float(values[part].mean()) for part in (tried, ~tried)]
     gap = means[1] - means[0]

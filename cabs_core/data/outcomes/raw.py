@@ -313,8 +313,8 @@ class RawOutcomes(QueryTable):
         for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
             known = ~np.isnan(column)
             error = mean_error(column[known], clusters=prompts[known])
-            if not np.isnan(error.se):
-                means[arm] = [int(known.sum()), float(column[known].mean()), error.se, error.df]
+            if error.is_known:
+                means[arm] = [int(known.sum()), float(column[known].mean()), error.value, error.degrees]
         return means
 
 

@@ -10,7 +10,7 @@ from scipy import stats
 
 from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import counted, listed
-from cabs_core.base.statistics.uncertainty import Error, mean_error
+from cabs_core.base.statistics.uncertainty import StandardError, mean_error
 from cabs_core.data.outcomes import Outcomes, published_means
 from cabs_core.data.outcomes.splits import SPLITS, split_names
 from cabs_core.data.pool_files import ModelPool
@@ -128,7 +128,7 @@ class Tables:
             if model not in o.arms or n < _FEWEST_LEFT_OUT:
                 continue
             kept = o.scores[:, o.arms.index(model)]
-            error = mean_error(kept, clusters=o.clusters).against(Error(se, df, df + 1.0))
+            error = mean_error(kept, clusters=o.clusters).minus(StandardError(se, df, df + 1.0))
             gap = float(kept.mean() - mean)
             low, high = error.interval(gap)
             rows.append(
@@ -388,7 +388,7 @@ class Tables:
             train, test = (
                 mean_error(o.scores[there, j], clusters=o.clusters[there]) for there in rows.values()
             )
-            p_values.append(test.against(train).p_value(float(means["test"][j] - means["train"][j])))
+            p_values.append(test.minus(train).p_value(float(means["test"][j] - means["train"][j])))
         frame = pd.DataFrame(
             {
                 "model": o.arms,

@@ -9,10 +9,11 @@ from scipy import special
 
 from cabs_core.base.statistics.bootstrap import resampled_sums
 from cabs_core.base.statistics.clusters import cluster_sums, independent
+from cabs_core.base.statistics.costs import MOST_OF_THE_MONEY, dearest_share
 from cabs_core.base.statistics.paired import Estimate, PairedSample
 from cabs_core.base.statistics.people import corrected_sum
 from cabs_core.evaluation.answer.logged import LoggedTable
-from cabs_core.evaluation.answer.rule import DEAREST, LEVEL, MOST_OF_THE_MONEY
+from cabs_core.evaluation.answer.rule import LEVEL
 from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
 
 #: number of times as large as a plain paired interval says the error of a cross-fitted difference is. The
@@ -259,7 +260,7 @@ def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> l
                 other_cost=float(other.sum()),
                 draws=drawn[:, 3 * k] / drawn_weight,
                 other_draws=drawn[:, 3 * k + 1] / drawn_weight,
-                dearest=max(_held_by_dearest(cost), _held_by_dearest(other)) if weight.sum() > 0 else 1.0,
+                dearest=max(dearest_share(cost), dearest_share(other)) if weight.sum() > 0 else 1.0,
                 independent=_carriers(cost, other, weight),
             )
         )
@@ -273,11 +274,3 @@ def _carriers(cost: np.ndarray, other: np.ndarray, weight: np.ndarray) -> float:
     """
     sums = [paid for paid in (cost, other, weight) if paid.any()]
     return min((independent(paid) for paid in sums), default=0.0)
-
-
-def _held_by_dearest(costs: np.ndarray) -> float:
-    """Share of all money that the dearest clusters hold; 0 if nothing costs anything."""
-    total = float(costs.sum())
-    if total <= 0:
-        return 0.0
-    return float(np.sort(costs)[-DEAREST:].sum()) / total

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.base.statistics.costs import DEAREST, MOST_OF_THE_MONEY
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.base.units import percentage
 from cabs_core.evaluation.answer.compare import (
@@ -30,9 +31,7 @@ from cabs_core.evaluation.answer.compare import (
 )
 from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import (
-    DEAREST,
     LEVEL,
-    MOST_OF_THE_MONEY,
     RECOMMENDABLE,
     SHARES_OF_FITTED,
     SHARES_OF_MODELS,

@@ -189,8 +189,8 @@ class LoggedTable(ScoredTable):
             cautious=self.data.pmf is None,
         )
         wider = 1.0
-        if found.standard_error > 0 and error.se > found.standard_error:
-            wider = error.se / found.standard_error
+        if found.standard_error > 0 and error.value > found.standard_error:
+            wider = error.value / found.standard_error
         if self.data.adaptive:
             wider *= sequence_half_width(len(actions)) / -float(special.ndtri(LEVEL / 2))
         return replace(found.widened(wider), independent=min(found.independent, size))

@@ -12,9 +12,6 @@ from enum import StrEnum
 LEVEL = 0.05
 #: loss of quality, in units of a score, that a lower price may cost
 TOLERANCE = 0.03
-#: so many of the dearest prompts may hold `MOST_OF_THE_MONEY`, otherwise money cannot be told
-DEAREST = 10
-MOST_OF_THE_MONEY = 0.5
 
 
 class Word(StrEnum):

@@ -1,4 +1,8 @@
-"""Logged decisions with their outcomes, as arrays, from an event log or from a user's table."""
+"""Logged decisions with their outcomes as arrays, read from a router's log, from outcomes or from a table.
+
+`LoggedData` is what the estimators of this package take. The three readers are `read_events`, `read_outcomes`
+and `read_table`.
+"""
 
 from __future__ import annotations
 
@@ -22,9 +26,9 @@ from cabs_core.data.logs.receipt import merging
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.evaluation.ope.models import folds
 
-#: the least number above 0
+#: the smallest number above 0
 _ABOVE = np.nextafter(0.0, 1.0)
-#: fields that are not of single decisions
+#: fields that concern the whole log, not single decisions
 _WHOLE = ("arms", "left", "adaptive", "receipt")
 
 
@@ -32,21 +36,34 @@ _WHOLE = ("arms", "left", "adaptive", "receipt")
 class LoggedData:
     """n scored decisions between K arms.
 
+    Only a part of the decisions of a log may be here, such as those that were marked to be scored.
+    Probabilities are those among the decisions that are here, unless a field says otherwise.
+
     Attributes:
-        arms: names [K]. actions: int64 [n]. scores [n] in [0, 1]; costs [n] USD >= 0.
-        left: the last of the arms, which are there no more. No policy is asked about them; decisions for them
-            have weight 0 and stand for their prompts all the same, so that nothing is biased.
-        propensities: [n] probability of the played arm in (0, 1], among the decisions that stand here; None:
-            that of pmf, else unknown.
-        features: [n, d], what the models of outcomes see; d may be 0.
-        pmf: [n, K] of all arms likewise, or None: only the played arm's probability is known.
-        behaviour: [n, K] of the logging policy, where arms did not come to stand here alike; None: pmf.
-        weights: [n] how many decisions each stands for, up to a factor; None: all for as many.
-        groups: text [n]; rows of one group (one prompt) are resampled together.
-        clusters: [n]; decisions that depend on each other (`statistics.clusters`); None: groups.
-        embeddings [n, e], lengths [n] (characters), available bool [n, K]: what a policy of the pool needs to
-            say what it would have played; None: unknown, or (available) all.
-        receipt: how the log was read, in words.
+        arms: `[K]` names.
+        actions: int64 `[n]` number of the played arm.
+        scores: `[n]` in [0, 1].
+        costs: `[n]` USD, 0 or more.
+        features: `[n, d]` features for the models of outcomes; d may be 0.
+        groups: text `[n]`, equal for decisions of one prompt.
+        propensities: `[n]` probability of the played arm in (0, 1]. None takes it from `pmf`; without
+            `pmf` it is
+            unknown.
+        pmf: `[n, K]` probabilities of all arms. None if only the played arm's probability is known.
+        behaviour: `[n, K]` probabilities of the logging policy among all decisions of the log. None if
+            they are
+            `pmf`.
+        weights: `[n]` number of decisions of the log that each one represents, up to a factor. None if all
+            represent equally many.
+        embeddings: `[n, e]` of the prompts, which a policy needs to decide. None if they are unknown.
+        lengths: `[n]` lengths of the prompts in characters. None if they are unknown.
+        available: bool `[n, K]` arms that could be played. None if all could.
+        clusters: `[n]`, equal for decisions that depend on each other (`statistics.clusters`). None takes
+            `groups`.
+        adaptive: True if the logging policy learned while it decided.
+        receipt: sentences on how the log was read.
+        left: names of the last arms if these were removed. No policy is asked about them. Decisions for them
+            have weight 0 but still represent their prompts, so that no estimate is biased.
     """
 
     arms: list[str]
@@ -68,7 +85,8 @@ class LoggedData:
     left: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        n, k = len(self.actions), len(self.arms)
+        n = len(self.actions)
+        k = len(self.arms)
         optional = ("propensities", "pmf", "behaviour", "weights", "embeddings", "lengths", "available")
         for name in ("scores", "costs", "features", "groups", *optional, "clusters"):
             value = getattr(self, name)
@@ -107,19 +125,23 @@ class LoggedData:
 
     @property
     def today(self) -> list[str]:
-        """The arms that are there."""
+        """Names of the arms that were not removed."""
         return self.arms[: len(self.arms) - len(self.left)]
 
     def of_all(self, target: np.ndarray) -> np.ndarray:
-        """Probabilities [n, K] of a policy that plays today's arms [n, today]."""
+        """Extend probabilities of today's arms, `[n, today]`, to all arms, `[n, K]`, with 0 for removed
+        arms.
+        """
         return np.pad(target, ((0, 0), (0, len(self.left))))
 
     def dependent(self, clusters: np.ndarray | None = None) -> np.ndarray:
-        """[n] equal for decisions that depend on each other: as given, else `clusters`,
-        else those of one prompt.
+        """Return `[n]` values that are equal for decisions that depend on each other.
+
+        Args:
+            clusters: `[n]` values to use. None takes the field `clusters`, or `groups` if that is None.
 
         Raises:
-            DataError: what is given does not fit the log.
+            DataError: `clusters` does not have one value a decision.
         """
         if clusters is None:
             return self.groups if self.clusters is None else self.clusters
@@ -129,12 +151,14 @@ class LoggedData:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """[n] `weights` of mean 1: of all decisions, n times what each stands for."""
-        return np.ones(len(self)) if self.weights is None else self.weights / self.weights.mean()
+        """Weights `[n]` of the decisions, scaled to mean 1."""
+        if self.weights is None:
+            return np.ones(len(self))
+        return self.weights / self.weights.mean()
 
     @cached_property
     def as_logged(self) -> np.ndarray:
-        """[n] probability of the played arm for the logging policy, by that among the decisions here."""
+        """Importance weights `[n]` of the logging policy: 1 unless `behaviour` differs from `pmf`."""
         rows = np.arange(len(self))
         if self.behaviour is None or self.pmf is None:
             return np.ones(len(self))
@@ -142,19 +166,21 @@ class LoggedData:
         return ratio
 
     def mean(self, values: np.ndarray) -> float:
-        """Mean over all decisions of what [n] is known of those that stand here."""
+        """Estimate the mean over all decisions of the log from values `[n]` of the decisions here."""
         return float((self.shares * values).mean())
 
     @cached_property
     def expected_pmf(self) -> np.ndarray:
-        """[n, K] of the arms played here: from the log, else from a model of its choices,
-        cross-fitted by cluster."""
+        """Probabilities `[n, K]` of the arms: `pmf`, or a model of the log's choices if `pmf` is None.
+
+        The model is fitted by folds of whole clusters.
+        """
         if self.pmf is not None:
             return self.pmf
         return propensity_model(self.features, self.actions, len(self.arms), folds(self.dependent()))
 
     def take(self, rows: np.ndarray) -> LoggedData:
-        """The decisions of the given rows."""
+        """Return the log with only the decisions of the given rows, `[m]` indices."""
         values = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _WHOLE}
         taken: dict[str, Any] = {k: None if v is None else v[rows] for k, v in values.items()}
         return replace(self, **taken)
@@ -163,46 +189,54 @@ class LoggedData:
 def read_events(
     log: EventLog, arms: Sequence[str], *, identity: str | None = None, components: int = 32
 ) -> LoggedData:
-    """The scored decisions of an event log; features are the leading components of the embeddings.
+    """Read the scored decisions of a router's log. Features are the leading components of the embeddings.
 
-    Where decisions were marked to be scored (`router.marks`), those that were not are left out: nobody knows
-    with which probability they were scored. Each marked one stands for 1 / share, and its arm was drawn from
-    the probabilities among the marked. Of those, the scored ones are taken for a fair sample.
-    Decisions without an embedding or with one of another encoder are left out, and those that could play
-    none of the arms. An arm that came later was not available to the decisions before; those that are not
-    among `arms` any more are `left`.
-    The router learns as it goes, so the log is `adaptive`.
-    Decisions of a conversation that was decided several times are one cluster.
+    If decisions were marked to be scored (`router.marks`), only marked ones are read, because the probability
+    with which others were scored is unknown. A marked decision represents 1 / share decisions, and its arm
+    was drawn from the probabilities among marked decisions. The scored ones are taken to be a fair sample of
+    the marked ones.
+
+    Decisions are left out if their embedding is missing or of another encoder, or if they could play none of
+    the arms. An arm that was added later was not available to earlier decisions. Arms of the log that are not
+    among `arms` become `LoggedData.left`. The log is `adaptive`, since a router learns. Decisions of one
+    conversation are one cluster.
 
     Args:
-        identity: of the encoder (`Manifest.identity`); None: all embeddings are taken to be of one encoder.
+        log: the router's log.
+        arms: names of today's arms.
+        identity: identity of the encoder (`Manifest.identity`). None takes all embeddings to be of one
+            encoder.
         components: number of features, at most the width of the embeddings.
 
     Raises:
-        DataError: no such decision.
+        DataError: the log holds no decision that can be read.
     """
     encoders = log.encoders()
     place_of = {arm: i for i, arm in enumerate(arms)}
-    rows, rewards, places, taught = [], [], [], []
-    by_chance = of_others = 0
+    rows = []
+    rewards = []
+    places = []
+    probabilities = []
+    unmarked = 0
+    of_other_arms = 0
     for d, reward in log.scored():
         if d.embedding is None or (identity is not None and encoders.get(d.bundle) != identity):
             continue
         decision = json.loads(d.decision)
         could = np.array(decision["arms"])[slice(None) if d.available is None else d.available]
         if not set(could) & set(arms):
-            of_others += 1
+            of_other_arms += 1
             continue
         if d.marked is False:
-            by_chance += 1
+            unmarked += 1
             continue
         rows.append(d)
         places.append([place_of.setdefault(arm, len(place_of)) for arm in decision["arms"]])
         rewards.append(reward)
-        taught.append(decision["pmf"] if d.marked else d.pmf)
+        probabilities.append(decision["pmf"] if d.marked else d.pmf)
     left_out = (
-        (by_chance, "scores of decisions that were not marked to be scored are left out"),
-        (of_others, f"scores of decisions that could play none of {', '.join(arms)} are left out"),
+        (unmarked, "scores of decisions that were not marked to be scored are left out"),
+        (of_other_arms, f"scores of decisions that could play none of {', '.join(arms)} are left out"),
     )
     names = list(place_of)
     receipt = tuple(f"{count:,} {words}" for count, words in left_out if count)
@@ -214,13 +248,16 @@ def read_events(
     pmf, behaviour = np.zeros((2, len(rows), len(names)))
     available = np.zeros((len(rows), len(names)), dtype=np.bool_)
     for i, (d, place) in enumerate(zip(rows, places, strict=True)):
-        pmf[i, place], behaviour[i, place] = taught[i], d.pmf
+        pmf[i, place] = probabilities[i]
+        behaviour[i, place] = d.pmf
         available[i, place] = True if d.available is None else d.available
     prompts = [d.prompt_hash for d in rows]
     actions = np.array([place_of[d.arm] for d in rows])
-    every, marked = np.arange(len(rows)), np.array([d.marked is True for d in rows])
+    every = np.arange(len(rows))
+    marked = np.array([d.marked is True for d in rows])
     q = np.array([1.0 if d.q is None else d.q for d in rows])
-    played, logged = pmf[every, actions], behaviour[every, actions]
+    played = pmf[every, actions]
+    logged = behaviour[every, actions]
     return LoggedData(
         arms=names,
         left=tuple(names[len(arms) :]),
@@ -248,8 +285,10 @@ def read_outcomes(
     """Return the decisions of a log that was read as outcomes (`data.outcomes.logged`).
 
     Args:
-        table: outcomes of which `answered` says what the log played. vectors: `[n, e]` embeddings.
-        adaptive: see `LoggedData`. components: number of features, at most the width of the embeddings.
+        table: outcomes whose `answered` has the model that the log played for each prompt.
+        vectors: `[n, e]` embeddings of the prompts.
+        adaptive: see `LoggedData`.
+        components: number of features, at most the width of the embeddings.
     """
     assert table.answered is not None
     actions = table.answered.argmax(axis=1)
@@ -270,7 +309,7 @@ def read_outcomes(
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
-    """`[n, components]` float64: principal components of the rows."""
+    """Principal components of vectors `[n, e]`, float64 `[n, components]`, the largest first."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
     scores: np.ndarray = centred @ basis[:, ::-1][:, :components]
@@ -287,17 +326,18 @@ def read_table(
     components: int = 32,
     merged: Mapping[str, str] | None = None,
 ) -> LoggedData:
-    """The scored calls of a log, or of a table with one row a call.
+    """Read the scored calls of a log, or of a table with one row a call.
 
     Args:
         table: a file, a data frame, or a log that was read (`cabs_core.read_log`).
-        features: [rows, d] of the prompts, in the order of the calls;
-            None: the leading components of embeddings.
-        embeddings: [rows, e] of the prompts; None: not known.
-        columns: of a file or data frame: {what: column}, as of `cabs_core.read_log`.
-            `pmf` holds JSON, {model: probability}.
-        arms: names; None: those that were played, in alphabetical order.
-        merged: {name in the log: arm} of models that go by several names.
+        features: `[rows, d]` of the prompts, in the order of the calls. None takes the leading components of
+            the embeddings.
+        columns: `{field: column}` of a file or data frame, as in `cabs_core.read_log`. The column of `pmf`
+            holds JSON, `{model: probability}`.
+        arms: names of the arms. None takes the models that were played, in alphabetical order.
+        embeddings: `[rows, e]` of the prompts. None if they are not known.
+        components: number of features that are made from embeddings.
+        merged: `{name in the log: arm}` of models that have several names.
 
     Raises:
         DataError: a column is absent, a value is impossible (row and value are named),
@@ -309,7 +349,8 @@ def read_table(
         log = log_of_frame(table, columns)
     else:
         log = read_log(table, columns=columns)
-    origin, words = log.receipt.origin, log.receipt.lines()
+    origin = log.receipt.origin
+    words = log.receipt.lines()
     log.require("score", "cost")
     scored = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
     if not scored.any():
@@ -318,19 +359,17 @@ def read_table(
         words.append(
             f"{int((~scored).sum()):,} calls without a score or a cost are left out of the estimates"
         )
-    frame, details = log.frame[scored], log.details[scored]
+    frame = log.frame[scored]
+    details = log.details[scored]
     played = [(merged or {}).get(name, name) for name in frame["model"]]
     models = sorted(set(played)) if arms is None else list(arms)
-    if unknown := sorted(set(played) - set(models)):
+    unknown = sorted(set(played) - set(models))
+    if unknown:
+        fault = f"{origin}: model {unknown[0]!r:.100} is none of {', '.join(models)}"
         like = next((arm for arm in models if base_of(arm) == base_of(unknown[0])), None)
-        raise DataError(
-            f"{origin}: model {unknown[0]!r:.100} is none of {', '.join(models)}"
-            + (
-                ""
-                if like is None
-                else f". {merging({like: played.count(like), unknown[0]: played.count(unknown[0])})}"
-            )
-        )
+        if like is not None:
+            fault += f". {merging({like: played.count(like), unknown[0]: played.count(unknown[0])})}"
+        raise DataError(fault)
     rows = details["record"].tolist()
     pmf = None
     if details["pmf"].notna().any():
@@ -340,7 +379,8 @@ def read_table(
         contexts = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
     else:
         contexts = np.asarray(features, dtype=np.float64)[scored]
-    prompts, sessions = frame["prompt"], frame["session"]
+    prompts = frame["prompt"]
+    sessions = frame["session"]
     return LoggedData(
         arms=models,
         actions=np.array([models.index(m) for m in played]),
@@ -358,7 +398,7 @@ def read_table(
 
 
 def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
-    """[K] the probabilities of a cell that holds {model: probability}, as a mapping or as JSON."""
+    """Return the probabilities `[K]` of a cell that holds `{model: probability}`, as a mapping or as JSON."""
     try:
         cell = json.loads(value) if isinstance(value, str) else value
         return [float(cell.get(arm, 0.0)) for arm in arms]

@@ -1,18 +1,25 @@
-"""Estimators of the mean outcome of a target policy, as contributions of single decisions.
+"""Estimators of a target policy's mean outcome, as contributions of single decisions.
 
-n decisions, K arms, pi target, mu logging policy, w = pi(a|x) / mu(a|x) of the played arm (the propensity
-mu(a|x) in (0, 1]), q [n, K] a model of the outcome. All but SNIPS are means of one number a decision, so that
-intervals resample those numbers.
+There are n decisions and K arms. pi is the target policy, mu the logging policy, w = pi(a|x) / mu(a|x) the
+weight of the played arm, mu(a|x) in (0, 1] its propensity, and q, `[n, K]`, a model of outcomes. Every
+estimator except SNIPS is the mean of one number a decision, so standard errors are those of a mean.
 """
 
 import numpy as np
 
-#: largest weight: no estimate survives one a fraction of this size, and squares of larger ones overflow
+#: largest weight, because squares of larger ones overflow; estimates with far smaller ones are useless
+#: already
 _LARGEST = 1e120
 
 
 def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
-    """w [n] = pi(a|x) / mu(a|x) of the played arm."""
+    """Importance weights `[n]`, pi(a|x) / mu(a|x), of the played arms.
+
+    Args:
+        target: `[n, K]` probabilities of the target policy.
+        actions: `[n]` played arms.
+        propensities: `[n]` probability of the played arm in (0, 1].
+    """
     with np.errstate(over="ignore"):
         ratio: np.ndarray = target[np.arange(len(actions)), actions] / propensities
     capped: np.ndarray = np.minimum(ratio, _LARGEST)
@@ -20,13 +27,15 @@ def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -
 
 
 def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
-    """Self-normalised: sum(w r) / sum(w). nan where every weight is 0."""
+    """Self-normalised estimate sum(w r) / sum(w) (Swaminathan and Joachims 2015); NaN if all weights are
+    0.
+    """
     total = float(w.sum())
     return float((w * outcomes).sum()) / total if total > 0.0 else float("nan")
 
 
 def direct(target: np.ndarray, q: np.ndarray) -> np.ndarray:
-    """Contributions sum_a pi q [n] of the direct method."""
+    """Contributions `[n]` of the direct method, sum_a pi q."""
     contributions: np.ndarray = (target * q).sum(axis=1)
     return contributions
 
@@ -39,7 +48,16 @@ def doubly_robust(
     q: np.ndarray,
     switch: float = np.inf,
 ) -> np.ndarray:
-    """Contributions sum_a pi q + w (r - q_a) [n]; SWITCH corrects only where w <= switch."""
+    """Contributions `[n]` of the doubly robust estimator, sum_a pi q + w (r - q_a) (Dudik et al. 2011).
+
+    Args:
+        target: `[n, K]` probabilities of the target policy.
+        w: `[n]` importance weights.
+        actions: `[n]` played arms.
+        outcomes: `[n]` r, of the played arms.
+        q: `[n, K]` predicted outcomes.
+        switch: largest weight that is corrected with (SWITCH, Wang et al. 2017).
+    """
     error = outcomes - q[np.arange(len(actions)), actions]
     contributions: np.ndarray = direct(target, q) + np.where(w <= switch, w, 0.0) * error
     return contributions

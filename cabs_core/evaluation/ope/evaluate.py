@@ -1,16 +1,17 @@
 """Estimate a policy's score, cost and utility from a log, with intervals, or say why it cannot tell."""
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
-from typing import Any, Self
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import numpy as np
 
 from cabs_core.base.errors import DataError
 from cabs_core.base.statistics.clusters import independent as realised_size
-from cabs_core.base.statistics.costs import cost_error
-from cabs_core.base.statistics.uncertainty import UNKNOWN, Error
+from cabs_core.base.statistics.costs import DEAREST, MOST_OF_THE_MONEY, dearest_share
+from cabs_core.base.statistics.uncertainty import UNKNOWN, StandardError
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
 from cabs_core.evaluation.ope.data import LoggedData
@@ -19,9 +20,9 @@ from cabs_core.evaluation.ope.intervals import (
     LEAST,
     effective_size,
     error_of,
+    half_width,
     more_decisions,
     second_moment,
-    sequence_half_width,
 )
 from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
 
@@ -36,6 +37,11 @@ ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
 _ASSUMED = "the propensities were estimated, and no error is known for that"
 _NO_LARGEST = "the log never plays {} of what the policy plays, and what that costs has no largest value"
+_WITHOUT_SEQUENCE = "a learning policy's log gives it no interval at any time"
+_FEW_HOLD_THE_MONEY = (
+    f"the {DEAREST} dearest prompts or conversations hold more than "
+    f"{percentage(MOST_OF_THE_MONEY)} of the money"
+)
 
 
 @dataclass(frozen=True)
@@ -135,6 +141,7 @@ class Estimate:
     manski_width: how much of the interval's width is for choices that the log never makes:
     scores and utilities there may be anything from 0 to 1 (Manski 1990).
     0 where the log plays all that the policy plays.
+    Intervals of costs do not allow for a call that is dearer than any in the log.
     """
 
     estimator: str
@@ -227,139 +234,254 @@ def evaluate(
         True
     """
     target = np.asarray(target, dtype=np.float64)
-    n, k = len(data), len(data.today)
+    n = len(data)
+    k = len(data.today)
     if target.shape != (n, k) or (target < 0).any() or not np.allclose(target.sum(axis=1), 1.0, atol=1e-6):
         raise DataError(
             f"target has shape {target.shape}: expected probabilities [{n}, {k}] with rows of sum 1"
         )
-    target = data.of_all(target)
-    clusters = data.dependent(cluster)
-    independent = len(np.unique(clusters))
     anytime = data.adaptive if anytime is None else anytime
-    facts: dict[str, Any] = {
-        "rho": float(rho),
-        "n": n,
-        "groups": len(np.unique(data.groups)),
-        "assumed": data.propensities is None,
-        "anytime": anytime,
-        **dict.fromkeys(("n_eff", "max_weight", "mean_weight", "coverage"), 0.0),
-    }
-    if n == 0:
-        return Evaluation([], "the log holds no scored decision", **facts)
-    fold = folds(clusters)
-    propensities = data.propensities
-    if propensities is None:
-        propensities = data.expected_pmf[np.arange(n), data.actions]
-    w = weights(target, data.actions, propensities)
-    share, logged, here = data.shares, data.as_logged, data.expected_pmf
-    overlap = Overlap.of(data, target, here, clusters)
-    square = overlap.square
-    size = overlap.n_eff
-    blind = data.pmf is None
-    playable = _support(data)
-    coverage = overlap.coverage
-    uncovered = 1.0 - coverage if coverage < 1.0 - 1e-9 else 0.0
-    facts |= {name: getattr(overlap, name) for name in ("n_eff", "max_weight", "mean_weight", "coverage")}
-    if overlap.refusal:
-        return Evaluation([], overlap.refusal, **facts)
-    switch = float(np.sqrt(n)) if switch is None else float(switch)
-    cut = _cut(target, data, w, switch)
-    width = sequence_half_width(n) if anytime else None
-    # what was not seen matters to the difference only where the policies differ
-    played_pmf = here if data.behaviour is None else data.behaviour
-    apart = 1.0 if blind else min(data.mean(np.abs(target - played_pmf).sum(axis=1)), 1.0)
-    less = max(square - 2.0 * coverage + 1.0, 0.0)  # E[(w - 1)^2], as E[w] = coverage
-    if data.behaviour is not None:
-        less = second_moment(target - data.behaviour, here, share)
-    of = partial(error_of, clusters=clusters, size=size, cautious=blind)
-    every, utilities = np.arange(n), clipped_utility(data.scores, data.costs, rho)
-    rows = []
-    for name, outcome, unit in (
-        ("score", data.scores, 1.0),
-        ("cost", data.costs, 0.0),
-        ("utility", utilities, 1.0),
-    ):
-        q = model_of(data, outcome, fold, anytime)
-        model, played = direct(target, q), q[every, data.actions]
-        error, earned = outcome - played, data.mean(logged * outcome)
-        dr = data.mean(doubly_robust(target, w, data.actions, outcome, q))
-        switch_dr = data.mean(doubly_robust(target, w, data.actions, outcome, q, switch))
-        # errors of weighted means are those of share * (contribution - mean)
-        mean_of, gap_of = partial(of, square=square, unit=unit), partial(of, square=less, unit=unit * apart)
-        se_dr = mean_of(share * model + (1.0 - share) * dr, share * w, error)
-        played_less = share * (model - logged * played) + (1.0 - share) * (dr - earned)
-        gap_dr = gap_of(played_less, share * (w - logged), error)
-        value = snips(share * w, outcome)
-        mean = max(data.mean(w), 1e-12)
-        relative, residual = share * w / mean, outcome - value
-        se_snips = mean_of(np.zeros(n), relative, residual)
-        # the linearised ratio less the mean: (w - 1) (r - value) up to a constant
-        as_played = share * logged
-        constant = (1.0 - as_played) * value - (1.0 - share) * earned - (earned - value)
-        gap_snips = gap_of(constant, relative - as_played, residual)
-        no_interval = ""
-        if name == "cost":
-            dearest, paid = _dearest(data, target), share * w * outcome
-            both = paid + share * logged * outcome
-            se_dr, se_snips = (
-                cost_error(e, paid, clusters, dearest=dearest, calls=independent, mean=max(mean_cost, 0.0))
-                for e, mean_cost in ((se_dr, dr), (se_snips, value))
-            )
-            # a call that was not drawn would have been dear for what was played, too; of one that was drawn
-            # chance decided whether it counts for the policy or for what was played
-            gap_dr, gap_snips = (
-                cost_error(
-                    e.either_way(), both, clusters, dearest=0.0, calls=math.inf, mean=0.0, difference=True
-                )
-                for e in (gap_dr, gap_snips)
-            )
-            no_interval = se_dr.why or gap_dr.why
-            if uncovered:
-                no_interval = _NO_LARGEST.format(percentage(uncovered, 1))
-        without_sequence = "a learning policy's log gives it no interval at any time" if anytime else ""
-        left_to_model = ""
-        if cut > CUT:
-            left = f"{percentage(cut, 1)} of the policy to the model"
-            left_to_model = f"weights over {switch:.3g} are cut, which leaves {left}"
-        estimates = {
-            "snips": (value, se_snips, gap_snips, without_sequence),
-            "dr": (dr, se_dr, gap_dr, ""),
-            "switch_dr": (switch_dr, se_dr, gap_dr, left_to_model),
-            "dm": (data.mean(model), UNKNOWN, UNKNOWN, _BIASED),
-        }
+    clusters = data.dependent(cluster)
+    contrast = None
+    refusal = "the log holds no scored decision"
+    if n > 0:
+        contrast = _Contrast(
+            data=data,
+            target=data.of_all(target),
+            clusters=clusters,
+            switch=float(np.sqrt(n)) if switch is None else float(switch),
+            anytime=anytime,
+        )
+        refusal = contrast.overlap.refusal
+    rows: list[Estimate] = []
+    if contrast is not None and not refusal:
+        rows += contrast.estimates("score", data.scores)
+        rows += contrast.estimates("cost", data.costs)
+        rows += contrast.estimates("utility", clipped_utility(data.scores, data.costs, rho))
+    overlap = None if contrast is None else contrast.overlap
+    return Evaluation(
+        rows=rows,
+        refused=refusal,
+        rho=float(rho),
+        n=n,
+        groups=len(np.unique(data.groups)),
+        n_eff=overlap.n_eff if overlap else 0.0,
+        max_weight=overlap.max_weight if overlap else 0.0,
+        mean_weight=overlap.mean_weight if overlap else 0.0,
+        coverage=overlap.coverage if overlap else 0.0,
+        assumed=data.propensities is None,
+        anytime=anytime,
+    )
+
+
+class _Mean(NamedTuple):
+    """An estimate of a policy's mean outcome.
+
+    Attributes:
+        value: the mean.
+        error: its standard error.
+        difference_error: standard error of the difference to the mean of what was played.
+    """
+
+    value: float
+    error: StandardError
+    difference_error: StandardError
+
+
+@dataclass(frozen=True)
+class _Contrast:
+    """A policy and the log that it is judged by.
+
+    An estimator's contribution of a decision is model + factor * residual (`intervals`). Errors of weighted
+    means are those of share * (contribution - mean), where share says what a decision stands for.
+
+    Attributes:
+        target: `[n, K]` probabilities of the policy.
+        clusters: `[n]` equal for decisions that depend on each other.
+        switch: largest weight that SWITCH-DR corrects with.
+        anytime: True if intervals hold at every length of the log together.
+    """
+
+    data: LoggedData
+    target: np.ndarray
+    clusters: np.ndarray
+    switch: float
+    anytime: bool
+
+    @cached_property
+    def overlap(self) -> Overlap:
+        """How much of the policy the log plays."""
+        return Overlap.of(self.data, self.target, self.data.expected_pmf, self.clusters)
+
+    @cached_property
+    def weights(self) -> np.ndarray:
+        """Importance weights `[n]` of the played arms."""
+        propensities = self.data.propensities
+        if propensities is None:
+            propensities = self.data.expected_pmf[np.arange(len(self.data)), self.data.actions]
+        return weights(self.target, self.data.actions, propensities)
+
+    @cached_property
+    def uncovered(self) -> float:
+        """Share of the policy's probability that the log never plays."""
+        missing = 1.0 - self.overlap.coverage
+        return missing if missing > 1e-9 else 0.0
+
+    @cached_property
+    def _fold(self) -> np.ndarray:
+        return folds(self.clusters)
+
+    @cached_property
+    def _left_to_model(self) -> float:
+        """Share of the policy's probability whose weight SWITCH-DR cuts; of the rows if no pmf was logged."""
+        if self.data.pmf is None:
+            w = self.data.shares * self.weights
+            return float(w[w > self.switch].sum() / max(w.sum(), 1e-12))
+        return self.data.mean((self.target * (self.target > self.switch * self.data.pmf)).sum(axis=1))
+
+    @cached_property
+    def _differing(self) -> float:
+        """Largest difference that the policy may make to a mean of outcomes in [0, 1], at most 1."""
+        if self.data.pmf is None:
+            return 1.0
+        played = self.data.expected_pmf if self.data.behaviour is None else self.data.behaviour
+        return min(self.data.mean(np.abs(self.target - played).sum(axis=1)), 1.0)
+
+    @cached_property
+    def _square_of_difference(self) -> float:
+        """Second moment of the weights less those of what was played."""
+        if self.data.behaviour is not None:
+            gap = self.target - self.data.behaviour
+            return second_moment(gap, self.data.expected_pmf, self.data.shares)
+        # E[(w - 1)^2], since E[w] is the coverage
+        return max(self.overlap.square - 2.0 * self.overlap.coverage + 1.0, 0.0)
+
+    def _error(
+        self, model: np.ndarray, factor: np.ndarray, residual: np.ndarray, square: float
+    ) -> StandardError:
+        return error_of(
+            model,
+            factor,
+            residual,
+            self.clusters,
+            square,
+            self.overlap.n_eff,
+            cautious=self.data.pmf is None,
+        )
+
+    def estimates(self, name: str, outcome: np.ndarray) -> Iterator[Estimate]:
+        """Yield the estimates of an outcome, `[n]`, in the order of `ESTIMATORS`."""
+        q = model_of(self.data, outcome, self._fold, self.anytime)
+        by_weights = self._self_normalised(outcome)
+        robust = self._doubly_robust(outcome, q)
+        contributions = doubly_robust(
+            self.target, self.weights, self.data.actions, outcome, q, switch=self.switch
+        )
+        switched = robust._replace(value=self.data.mean(contributions))
+        modelled = _Mean(self.data.mean(direct(self.target, q)), UNKNOWN, UNKNOWN)
+        means = {"snips": by_weights, "dr": robust, "switch_dr": switched, "dm": modelled}
+        no_interval = self._no_interval(name, outcome)
+        playable = _support(self.data)
         for estimator in ESTIMATORS:
-            value, se, gap_se, reason = estimates[estimator]
-            reason = reason or (_ASSUMED if facts["assumed"] else "") or no_interval
-            difference = value - earned
-            # what the estimate takes the uncovered choices to earn: it may be anything from 0 to 1 of each
-            worth = value if estimator == "snips" else np.clip(q, 0.0, 1.0)
-            taken = data.mean((target * ~playable * worth).sum(axis=1))
-            free = (taken, uncovered - taken)
-            ends = _ends(value, se, width, reason, free)
-            gap_ends = _ends(difference, gap_se, width, reason, free)
-            manski = 0.0 if reason else uncovered
-            rows.append(Estimate(estimator, name, value, *ends, difference, *gap_ends, reason, manski))
-    return Evaluation(rows, "", **facts)
+            mean = means[estimator]
+            reason = self._no_interval_of(estimator) or no_interval
+            # what the estimate takes the uncovered choices to earn, which may be anything from 0 to 1
+            worth = mean.value if estimator == "snips" else np.clip(q, 0.0, 1.0)
+            taken = self.data.mean((self.target * ~playable * worth).sum(axis=1))
+            yield self._estimate(estimator, name, mean, outcome=outcome, reason=reason, taken=taken)
 
+    def _self_normalised(self, outcome: np.ndarray) -> _Mean:
+        """SNIPS, the linearised ratio of weighted outcomes to weights."""
+        share = self.data.shares
+        value = snips(share * self.weights, outcome)
+        earned = self.data.mean(self.data.as_logged * outcome)
+        factor = share * self.weights / max(self.data.mean(self.weights), 1e-12)
+        residual = outcome - value
+        error = self._error(np.zeros(len(outcome)), factor, residual, self.overlap.square)
+        # less what was played: (w - 1) (r - value) up to a constant
+        as_played = share * self.data.as_logged
+        model = (1.0 - as_played) * value - (1.0 - share) * earned - (earned - value)
+        difference_error = self._error(model, factor - as_played, residual, self._square_of_difference)
+        return _Mean(value, error, difference_error)
 
-def _ends(
-    centre: float, error: Error, width: float | None, reason: str, free: tuple[float, float]
-) -> tuple[float | None, float | None]:
-    """An interval, as much wider at its ends as the log leaves free; none where a reason forbids it."""
-    if reason:
-        return None, None
-    low, high = (error.reach(side, width=width) for side in ("low", "high"))
-    return centre - low - free[0], centre + high + free[1]
+    def _doubly_robust(self, outcome: np.ndarray, q: np.ndarray) -> _Mean:
+        """DR: the mean of a model's predictions `q`, `[n, K]`, corrected by its errors on what was played."""
+        share = self.data.shares
+        logged = self.data.as_logged
+        model = direct(self.target, q)
+        played = q[np.arange(len(outcome)), self.data.actions]
+        residual = outcome - played
+        earned = self.data.mean(logged * outcome)
+        value = self.data.mean(doubly_robust(self.target, self.weights, self.data.actions, outcome, q))
+        error = self._error(
+            share * model + (1.0 - share) * value, share * self.weights, residual, self.overlap.square
+        )
+        difference_error = self._error(
+            share * (model - logged * played) + (1.0 - share) * (value - earned),
+            share * (self.weights - logged),
+            residual,
+            self._square_of_difference,
+        )
+        return _Mean(value, error, difference_error)
 
+    def _no_interval(self, name: str, outcome: np.ndarray) -> str:
+        """Return why no estimate of an outcome may have an interval; empty if they may."""
+        if self.data.propensities is None:
+            return _ASSUMED
+        if name != "cost":
+            return ""
+        if self.uncovered:
+            return _NO_LARGEST.format(percentage(self.uncovered, 1))
+        paid = self.data.shares * self.weights * outcome
+        both = paid + self.data.shares * self.data.as_logged * outcome
+        held = max(dearest_share(costs, self.clusters) for costs in (paid, both))
+        return _FEW_HOLD_THE_MONEY if held > MOST_OF_THE_MONEY else ""
 
-def _dearest(data: LoggedData, target: np.ndarray) -> float:
-    """USD that one call of the models which the policy asks may cost: as many times a model's mean as any
-    call of the log, for prompts that are dear for one model are so for others."""
-    count, total = (np.bincount(data.actions, x, len(data.arms)) for x in (None, data.costs))
-    means = total / np.maximum(count, 1)
-    paid = data.costs > 0
-    times = (data.costs[paid] / means[data.actions[paid]]).max(initial=0.0)
-    return float(times * means[(target > 0).any(axis=0)].max(initial=0.0))
+    def _no_interval_of(self, estimator: str) -> str:
+        """Return why an estimator may have no interval, whatever the outcome; empty if it may."""
+        if estimator == "dm":
+            return _BIASED
+        if estimator == "snips" and self.anytime:
+            return _WITHOUT_SEQUENCE
+        if estimator == "switch_dr" and self._left_to_model > CUT:
+            left = f"{percentage(self._left_to_model, 1)} of the policy to the model"
+            return f"weights over {self.switch:.3g} are cut, which leaves {left}"
+        return ""
+
+    def _estimate(
+        self, estimator: str, name: str, mean: _Mean, *, outcome: np.ndarray, reason: str, taken: float
+    ) -> Estimate:
+        """Estimate with its intervals, or without them for a reason.
+
+        Args:
+            taken: what the estimate takes the choices to earn that the log never makes. They may earn
+                anything from 0 to `uncovered`, so both intervals are wider by that.
+        """
+        difference = mean.value - self.data.mean(self.data.as_logged * outcome)
+        low = high = difference_low = difference_high = None
+        if not reason:
+            largest = 0.0 if name == "cost" else 1.0
+            sequence_at = len(self.data) if self.anytime else None
+            half = half_width(mean.error, largest=largest, sequence_at=sequence_at)
+            half_of_difference = half_width(
+                mean.difference_error, largest=largest * self._differing, sequence_at=sequence_at
+            )
+            low = mean.value - half - taken
+            high = mean.value + half + (self.uncovered - taken)
+            difference_low = difference - half_of_difference - taken
+            difference_high = difference + half_of_difference + (self.uncovered - taken)
+        return Estimate(
+            estimator=estimator,
+            outcome=name,
+            value=mean.value,
+            low=low,
+            high=high,
+            difference=difference,
+            difference_low=difference_low,
+            difference_high=difference_high,
+            no_interval=reason,
+            manski_width=0.0 if reason else self.uncovered,
+        )
 
 
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
@@ -367,14 +489,6 @@ def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: b
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
     return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
-
-
-def _cut(target: np.ndarray, data: LoggedData, w: np.ndarray, switch: float) -> float:
-    """Share of the target's probability where its weight passes the cap; without a pmf, of the rows."""
-    if data.pmf is None:
-        w = data.shares * w
-        return float(w[w > switch].sum() / max(w.sum(), 1e-12))
-    return data.mean((target * (target > switch * data.pmf)).sum(axis=1))
 
 
 def _support(data: LoggedData) -> np.ndarray:

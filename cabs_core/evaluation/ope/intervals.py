@@ -1,44 +1,44 @@
-"""How sure an estimate from a log is: errors, and what a log must hold for one.
+"""Standard errors of estimates from a log, and the size that a log must have for one.
 
-A contribution is m + c e a decision: m from the model of outcomes,
-e the played arm's outcome less the model, and c what the estimator multiplies it with (w for a policy's mean,
-w - 1 for its difference to what was played, (new - old) / mu for the difference of two policies).
-Where decisions stand for more than others (`LoggedData.shares`), all of it is multiplied by that share.
-Two things make the usual error of a mean too small for such contributions,
-and both are mended from the logged probabilities alone, which know more than the draws:
+An estimate is the mean of m + c e over decisions. m is predicted by the model of outcomes, e is the played
+arm's outcome less its prediction, and c is a factor: the importance weight w for a policy's mean, w - 1 for
+its difference to what was played, (new - old) / mu for the difference of two policies. If decisions represent
+unequal numbers of others (`LoggedData.shares`), m and c are multiplied by that share.
 
-* whether the log is large enough is judged by what the probabilities expect, n / E[c^2] (E|c|)^2, not by the
-  weights that happened: a log in which the rare arms happened not to be drawn looks better than it is;
-* the variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
+The usual standard error is too small for such means, and is corrected by the logged probabilities:
 
-Intervals are those of `statistics.uncertainty` with that error, the effective size
-(or the number of clusters, if that is smaller) and degrees of freedom one less:
-skewness counts, and what so many decisions may have missed. A sequence's are asymptotic confidence sequences
-(Waudby-Smith, Arbour, Sinha, Kennedy and Ramdas 2024, Annals of Statistics 52(6), theorem 2.2),
-valid at all decisions together. Measured coverage: docs/measurements.md, "What a log can tell".
+* The log is large enough if its expected effective size n (E|c|)^2 / E[c^2] is. The weights that were drawn
+do
+  not decide, since a log in which rare arms happened not to be drawn looks better than it is.
+* The variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
+
+An interval is Student's, with this error, the effective size (or the number of clusters, if that is smaller)
+and degrees of freedom one less. Of outcomes in [0, 1] it is at least as wide as decisions that the log may
+have missed. For the log of a policy that learns there are asymptotic confidence sequences (Waudby-Smith,
+Arbour, Sinha, Kennedy and Ramdas 2024, Annals of Statistics 52(6), theorem 2.2), which are valid at all
+lengths together. Measured coverage: docs/measurements/logs.md, "What a log can tell".
 """
 
 import math
-from dataclasses import replace
 
 import numpy as np
 
 from cabs_core.base.errors import round_up
-from cabs_core.base.statistics.uncertainty import LEVEL, Error, mean_error
+from cabs_core.base.statistics.uncertainty import LEVEL, StandardError, mean_error, missed_share
 
-#: least effective size with an interval: with fewer, 95 % intervals were measured to cover 83 to 91 %
+#: smallest effective size with an interval; below it, 95 % intervals were measured to cover .83 to .91
 LEAST = 50.0
-#: decisions at which a confidence sequence is tightest
+#: number of decisions at which a confidence sequence is tightest
 TIGHTEST = 1000
 
 
 def second_moment(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -> float:
-    """E[c^2] = mean over x of share(x)^2 sum_a difference(a|x)^2 / mu(a|x).
+    """Second moment E[c^2], the mean over x of share(x)^2 sum_a difference(a|x)^2 / mu(a|x).
 
     Args:
-        difference: [n, K] probabilities of the target, or those of one policy less another's.
-        pmf: [n, K], mu. An arm of mu = 0 is left out: `evaluate` refuses a target that plays it.
-        shares: [n], of mean 1 (`LoggedData.shares`).
+        difference: `[n, K]` probabilities of the target, or of one policy less those of another one.
+        pmf: mu, `[n, K]`. Arms with mu = 0 are left out; the caller accounts for a target that plays them.
+        shares: `[n]` of mean 1 (`LoggedData.shares`).
     """
     squares = np.zeros_like(pmf)
     np.divide(difference**2, pmf, out=squares, where=pmf > 0.0)
@@ -46,10 +46,10 @@ def second_moment(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -
 
 
 def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -> float:
-    """n (E|c|)^2 / E[c^2]: of how many decisions that play the target itself the log is expected to be worth.
+    """Effective size of a log: the number of decisions of the target itself that would tell as much.
 
-    Arguments as in `second_moment`.
-    For a target of probabilities it is n / mean_x sum_a pi^2 / mu; 0 for no difference.
+    The size is n (E|c|)^2 / E[c^2], which for probabilities of a target is n / mean_x sum_a pi^2 / mu. It is
+    0 if `difference` is 0 everywhere. Arguments as in `second_moment`.
     """
     square = second_moment(difference, pmf, shares)
     mean = float((shares * np.abs(difference).sum(axis=1)).mean())
@@ -57,13 +57,14 @@ def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) 
 
 
 def more_decisions(scored: int, size: float) -> int | None:
-    """Further scored decisions, at the rate so far, until a log is worth `LEAST` decisions of a policy.
+    """Number of further scored decisions until a log has the effective size `LEAST`, at the rate so far.
 
     Args:
-        scored: number of scored decisions in the log. size: of how many decisions of the policy it is worth.
+        scored: number of scored decisions in the log.
+        size: effective size of the log.
 
     Returns:
-        the number, rounded up to two digits; 0 if the log is worth that much, None if it is worth nothing.
+        The number, rounded up to two digits. It is 0 if the log is large enough, and None if `size` is 0.
     """
     if size <= 0:
         return None
@@ -79,31 +80,49 @@ def error_of(
     size: float,
     *,
     cautious: bool = False,
-    unit: float = 1.0,
-) -> Error:
-    """Error of the mean of model + factor * error, over clusters.
+) -> StandardError:
+    """Standard error of the mean of model + factor * error over clusters.
 
     Args:
-        model, factor, error: [n]: m, c and e. clusters: [n] any values; decisions of one are dependent.
-        square: E[c^2] expected from the logged probabilities. size: effective size (`effective_size`).
-        cautious: the mean of e^2 is taken as if one more decision of the heavy ones, which it rests on,
-            had been as far off as any. For decisions that must not rest on the luck of few draws;
-            intervals become too wide.
-        unit: the possible range of the outcome; 0: it has no largest value.
+        model, factor, error: m, c and e, `[n]` each (see the module).
+        clusters: `[n]` equal values for decisions that depend on each other.
+        square: E[c^2] that the logged probabilities lead to expect.
+        size: effective size (`effective_size`).
+        cautious: True to compute the mean of e^2 as if one more decision of large weight had the largest
+            error
+            of all. Decisions then do not rest on the luck of few draws, and intervals are too wide.
     """
-    drawn = mean_error(model + factor * error, clusters=clusters, unit=unit)
+    drawn = mean_error(model + factor * error, clusters=clusters)
     weight = float((factor**2).sum())
     residual = float(((factor * error) ** 2).sum()) / weight if weight > 0.0 else 0.0
     if cautious and weight > 0.0:
         heavy = weight**2 / float((factor**4).sum())
         residual = (residual + float((error**2).max()) / heavy) / (1.0 + 1.0 / heavy)
-    expected = math.hypot(mean_error(model, clusters=clusters).se, math.sqrt(square * residual / len(model)))
+    of_the_model = mean_error(model, clusters=clusters).value
+    expected = math.hypot(of_the_model, math.sqrt(square * residual / len(model)))
     independent = min(size, drawn.clusters)
-    return replace(drawn, se=max(drawn.se, expected), df=max(independent - 1.0, 1.0), clusters=independent)
+    return StandardError(max(drawn.value, expected), max(independent - 1.0, 1.0), independent)
+
+
+def half_width(error: StandardError, *, largest: float, sequence_at: int | None = None) -> float:
+    """Distance from an estimate to each end of its 95 % interval.
+
+    Args:
+        error: of the estimate, as `error_of` returns it.
+        largest: largest size that one decision's contribution may have; 0 if it has no largest size.
+        sequence_at: number of decisions in the log, if the interval must hold at every length of the log
+            together. None gives an interval for this length alone.
+    """
+    if sequence_at is None:
+        return error.half_width(largest=largest)
+    return max(sequence_half_width(sequence_at) * error.value, largest * missed_share(error.clusters))
 
 
 def sequence_half_width(n: float) -> float:
-    """The same of a 95 % confidence sequence after n decisions: it holds for all n together."""
+    """Half of a 95 % confidence sequence's width after n decisions, in standard errors.
+
+    The sequence holds for all n together.
+    """
     log = -2.0 * math.log(LEVEL)
     share = n * (log + math.log(log + 1.0)) / TIGHTEST
     return math.sqrt(2.0 * (1.0 + 1.0 / share) * math.log(math.sqrt(share + 1.0) / LEVEL))

@@ -1,19 +1,20 @@
-"""Cross-fitted models of every arm's outcome.
+"""Ridge regressions of every arm's outcome, for the doubly robust estimators.
 
-A row is predicted by a model that has not seen its group, so that the residuals
-in the estimators are out of sample.
+A decision's outcome is predicted by a model that has not seen its cluster, so that the residuals in the
+estimators are out of sample.
 """
 
 import numpy as np
 
+#: ridge penalty of features of mean squared norm 16
 PENALTY = 10.0
 FOLDS = 5
-#: rows before the first fit of `earlier_model`
+#: number of rows before the first fit of `earlier_model`
 FIRST = 64
 
 
 def folds(groups: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Fold [n] of every row; whole groups, at random."""
+    """Draw a fold for every row, `[n]` from 0 to `FOLDS` - 1, at random by whole groups."""
     _, index = np.unique(groups, return_inverse=True)
     size = int(index.max()) + 1
     return (np.random.default_rng([seed, 50]).permutation(size) % min(FOLDS, size))[index]
@@ -26,10 +27,17 @@ def outcome_model(
     arms: int,
     fold: np.ndarray,
 ) -> np.ndarray:
-    """q [n, K]: ridge regression per arm on the rows that played it,
-    in the other folds; its mean is not shrunk.
+    """Predict every arm's outcome, `[n, K]`, by a ridge regression on the other folds' rows of that arm.
 
-    An arm that the other folds never played is predicted by the mean of all their outcomes.
+    The mean of an arm is not shrunk. An arm without rows in the other folds has the mean of all outcomes
+    there.
+
+    Args:
+        features: `[n, d]`.
+        actions: `[n]` played arms.
+        outcomes: `[n]` of the played arms.
+        arms: K, number of arms.
+        fold: `[n]` fold of every row.
     """
     q = np.empty((len(actions), arms))
     x = _scaled(features)
@@ -41,11 +49,13 @@ def outcome_model(
 
 
 def earlier_model(features: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int) -> np.ndarray:
-    """q [n, K] by the same regressions on earlier rows alone; 0 for the first.
+    """Predict every arm's outcome, `[n, K]`, by ridge regressions on earlier rows alone.
 
-    Fitted anew whenever rows have doubled.
+    The first `FIRST` rows are predicted by 0. The regressions are fitted whenever the number of rows has
+    doubled. Arguments as in `outcome_model`, with rows in the order of time.
     """
-    n, x = len(actions), _scaled(features)
+    n = len(actions)
+    x = _scaled(features)
     q = np.zeros((n, arms))
     start = FIRST
     while start < n:
@@ -56,7 +66,7 @@ def earlier_model(features: np.ndarray, actions: np.ndarray, outcomes: np.ndarra
 
 
 def _scaled(features: np.ndarray) -> np.ndarray:
-    """Features of mean squared norm 16."""
+    """Scale features to a mean squared norm of 16."""
     scale = np.sqrt(max(float((features**2).sum(axis=1).mean()), 1e-12)) if features.shape[1] else 1.0
     return features / scale * 4.0
 
@@ -64,12 +74,15 @@ def _scaled(features: np.ndarray) -> np.ndarray:
 def _ridges(
     x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray
 ) -> np.ndarray:
-    """[len(at), arms]: every arm's ridge regression on the rows of x that played it, at other features."""
+    """Fit every arm's ridge regression on its rows of `x`; return predictions `[m, arms]` at features
+    `at`.
+    """
     q = np.full((len(at), arms), outcomes.mean())
     for arm in range(arms):
         rows = np.flatnonzero(actions == arm)
         if len(rows):
-            center, level = x[rows].mean(axis=0), outcomes[rows].mean()
+            center = x[rows].mean(axis=0)
+            level = outcomes[rows].mean()
             z = x[rows] - center
             gram = z.T @ z + PENALTY * np.eye(x.shape[1])
             q[:, arm] = level + (at - center) @ np.linalg.solve(gram, z.T @ (outcomes[rows] - level))

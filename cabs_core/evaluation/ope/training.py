@@ -1,14 +1,15 @@
-"""Training on a log: one outcome a prompt, completed to a table by doubly robust pseudo-outcomes.
+"""Training on a log, whose one outcome a prompt is completed to a table by doubly robust pseudo-outcomes.
 
     table = pseudo_outcomes(data, data.scores, prior)  # [n, K]
     outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)
 
 A cell is q + 1{played} min(1 / p, cap) (r - q), where q is the prediction of a model that has not seen the
-row, such as the table's predictors. Without a cap, every cell is unbiased but noisy; with cap = 1, the played
-cell is the outcome itself and the others are predictions. For training only: estimates come from `evaluate`.
+row, such as the table's predictors. Without a cap every cell is unbiased but noisy. With cap = 1 the played
+cell is the outcome itself and the other cells are predictions. The table is for training only; `evaluate`
+makes estimates.
 
-Source: doubly robust pseudo-outcomes, Dudik et al. 2011; what was measured:
-`benchmarks/deployment.py` of commit 002682d2.
+Source: doubly robust pseudo-outcomes, Dudik et al. 2011. Measurements: `benchmarks/deployment.py` of commit
+002682d2.
 """
 
 from collections.abc import Sequence
@@ -23,7 +24,7 @@ from cabs_core.base.hashing import prompt_hash
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.ope.data import LoggedData
 
-#: largest weight of a training row: with greater ones no predictor was measured to be better
+#: largest weight of a training row; no predictor was measured to be better with a larger one
 CAP = 1.0
 
 
@@ -34,14 +35,15 @@ def pseudo_outcomes(
     *,
     cap: float = np.inf,
 ) -> np.ndarray:
-    """A full table [n, K] from a log: q + 1{played} min(1 / p, cap) (r - q),
-    q a model that has not seen the row.
+    """Complete a log to a table `[n, K]` of q + 1{played} min(1 / p, cap) (r - q).
 
-    Without a cap the mean of every arm is right, given right propensities;
-    single entries are noisy and may leave the range of the outcomes.
+    Without a cap the mean of every arm is unbiased if the propensities are right. Single cells are noisy and
+    may leave the range of the outcomes.
 
     Args:
-        outcomes: [n] of the played arms. prior: [n, K], q of a model that has not seen the row.
+        data: the log, of which p are the propensities.
+        outcomes: r, `[n]` of the played arms.
+        prior: q, `[n, K]` predictions of a model that has not seen the rows.
         cap: largest weight, at least 1.
 
     Raises:
@@ -58,7 +60,7 @@ def pseudo_outcomes(
 
 
 def unseen(data: LoggedData, prompts: Sequence[str]) -> np.ndarray:
-    """Rows of the log whose prompts are none of these (of an event log, by their hashes)."""
+    """Indices of the log's rows whose prompts are none of `prompts`. A router's log is compared by hashes."""
     excluded = {*prompts, *map(prompt_hash, prompts)}
     return np.flatnonzero([group not in excluded for group in data.groups])
 
@@ -73,12 +75,14 @@ def with_log(
     cap: float = CAP,
     model: str | None = None,
 ) -> tuple[Outcomes, np.ndarray, np.ndarray]:
-    """(outcomes, split, embeddings) with the log's decisions as further train rows.
+    """Add a log's decisions to a table as train rows; return outcomes, split and embeddings of both.
 
     Args:
-        outcomes, split, embeddings: of the full table.
-        oracles: trained on it; what they predict is the prior.
-        data: none of its prompts may stand in the table. model: predictor of scores, None: the chosen head.
+        outcomes, split, embeddings: of the table.
+        oracles: predictors that were trained on the table. Their predictions complete the log's rows.
+        data: the log. None of its prompts may be in the table.
+        cap: largest weight of an outcome (`pseudo_outcomes`).
+        model: name of the predictor of scores. None takes the one that was chosen in training.
 
     Raises:
         DataError: the log does not fit the table, or has no embeddings or propensities.
@@ -95,11 +99,11 @@ def with_log(
     n = len(data)
     scores = oracles.predict_scores(data.embeddings, data.lengths, model)
     costs = oracles.predict_costs(data.embeddings, data.lengths)
-    cells: dict[str, Any] = {
-        name: np.concatenate([array, np.zeros((n, array.shape[1]))])
-        for name in ("latencies", "later_scores", "later_costs", "later_latencies")
-        if (array := getattr(outcomes, name)) is not None  # nothing reads them for train rows
-    }
+    cells: dict[str, Any] = {}
+    for name in ("latencies", "later_scores", "later_costs", "later_latencies"):
+        array = getattr(outcomes, name)
+        if array is not None:  # train rows have zeros there, which nothing reads
+            cells[name] = np.concatenate([array, np.zeros((n, array.shape[1]))])
     cells["scores"] = np.concatenate(
         [outcomes.scores, np.clip(pseudo_outcomes(data, data.scores, scores, cap=cap), 0.0, 1.0)]
     )

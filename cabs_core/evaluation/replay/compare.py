@@ -10,8 +10,9 @@ import pandas as pd
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.statistics.costs import cost_error
+from cabs_core.base.statistics.costs import DEAREST, MOST_OF_THE_MONEY, dearest_share
 from cabs_core.base.statistics.uncertainty import crossed_error, ratio_error, standard_error
+from cabs_core.base.units import percentage
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 from cabs_core.evaluation.replay.engine import replay
 from cabs_core.evaluation.replay.result import ReplayResult
@@ -68,7 +69,7 @@ def replay_many(
             for measure in MEASURES:
                 values = result.per_round(measure)
                 row[measure] = float(values.mean())
-                row[f"{measure}_se"] = crossed_error(result.order, values, result.clusters).se
+                row[f"{measure}_se"] = crossed_error(result.order, values, result.clusters).value
             rows.append(row)
     return pd.DataFrame(rows, columns=list(_COLUMNS))
 
@@ -103,12 +104,12 @@ class PairedDifference:
         se_trials: standard error over trials (0 for two static policies; NaN with one trial).
         se_queries: over independent queries (prompts with their near-copies, conversations): another sample
             of them would give another mean.
-        se: both together; low, high: 95 % interval (`statistics.uncertainty`: at least as wide as what was
-            not seen may matter; of costs as `statistics.cost_error` has it); NaN
-            where too few queries are independent, or `unknown` says why not.
+        se: both together.
+        low, high: 95 % interval by Student's t; NaN if too few queries are independent, or if `unknown` says
+            why there is none.
         p_value: of the two-sided test that there is no difference.
         queries, independent: how many were played, and how many independent observations these are.
-        unknown: in words, why the interval of a cost is not known.
+        unknown: in words, why there is no interval of a cost; empty if there is one.
     """
 
     measure: str
@@ -172,26 +173,31 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     plays = np.bincount(order.ravel(), minlength=count)
     members = np.arange(count) if clusters is None else clusters
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
-    error = crossed_error(order, gaps, clusters, unit=0.0 if measure == "cost" else 1.0)
-    value, se = float(gaps.mean()), error.se
-    if measure == "cost":
-        paid = np.bincount(order.ravel(), (ours + theirs).ravel(), count)
-        dearest = max(a.dearest_call, b.dearest_call, float(ours.max()), float(theirs.max()))
-        calls = max(a.priced, b.priced)
-        error = cost_error(error, paid, clusters, dearest=dearest, calls=calls, mean=value, difference=True)
+    error = crossed_error(order, gaps, clusters)
+    value = float(gaps.mean())
     low, high = error.interval(value)
+    p_value = error.p_value(value)
+    unknown = ""
+    if measure == "cost" and gaps.any():
+        paid = np.bincount(order.ravel(), (ours + theirs).ravel(), count)
+        if dearest_share(paid, clusters) > MOST_OF_THE_MONEY:
+            low = high = p_value = math.nan
+            unknown = (
+                f"the {DEAREST} dearest prompts or conversations hold more than "
+                f"{percentage(MOST_OF_THE_MONEY)} of the money"
+            )
     return PairedDifference(
         measure,
         value,
         float(standard_error(gaps.mean(axis=1))),
-        over_queries.se,
-        se,
+        over_queries.value,
+        error.value,
         low,
         high,
-        error.p_value(value),
+        p_value,
         int((plays > 0).sum()),
         len(np.unique(members[plays > 0])),
-        error.why,
+        unknown,
     )
 
 

@@ -390,8 +390,6 @@ def _result(
         uncertified=np.array([lane.uncertified for lane in lanes], dtype=np.int64),
         seconds=np.full(len(lanes), seconds / len(lanes)),
         options=players.policies[0].settings.model_dump(mode="json") if players.policies else {},
-        dearest_call=float(problem.dearest_calls.max()),
-        priced=problem.priced,
         clusters=problem.clusters,
         **vars(asked),
         **conversations,

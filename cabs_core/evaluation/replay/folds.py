@@ -46,7 +46,6 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
         meta_weights=_joined(weights) if len(weights) == len(results) else None,
         uncertified=np.sum(uncertified, axis=0) if uncertified else None,
         seconds=np.sum(seconds, axis=0) if seconds else None,
-        dearest_call=max(r.dearest_call for r in results),
         clusters=np.concatenate([c + start for c, start in zip(clusters, above, strict=True)]),
     )
 

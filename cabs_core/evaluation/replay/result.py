@@ -23,8 +23,6 @@ class ReplayResult:
         uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
             shared equally where lanes run together.
         scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
-        dearest_call: USD of the dearest call of all models, train prompts included; 0: not known. priced: how
-            many independent observations it is the dearest of.
         clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is
             one.
         turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from
@@ -57,8 +55,6 @@ class ReplayResult:
     options: dict[str, Any] = field(default_factory=dict)
     scores: np.ndarray | None = None
     costs: np.ndarray | None = None
-    dearest_call: float = 0.0
-    priced: float = 0.0
     clusters: np.ndarray | None = None
     turns: np.ndarray | None = None
     kept: np.ndarray | None = None

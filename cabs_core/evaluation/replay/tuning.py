@@ -188,7 +188,7 @@ def tune(
         best = int(np.argmax([r["utility"] for r in records]))
         by_trial, by_query = (b - a for a, b in zip(traces[0], traces[best], strict=True))
         lead = float(by_trial.mean())
-        lead_se = mean_error(by_query, clusters=problem.clusters, trials=by_trial).se
+        lead_se = mean_error(by_query, clusters=problem.clusters, trials=by_trial).value
         winner = best if best and lead > lead_se else 0
         result.tried.extend(records)
         result.chosen[policy] = {

@@ -113,7 +113,7 @@ def plot_regret(
         frame = pd.DataFrame({"series": name, "x": rounds + 1.0, "y": mean})
         margin = np.array(
             [
-                n * crossed_error(result.order[:, :n], losses[:, :n], result.clusters).margin
+                n * crossed_error(result.order[:, :n], losses[:, :n], result.clusters).half_width()
                 for n in (rounds + 1).tolist()
             ]
         )

@@ -4,7 +4,7 @@ import altair as alt
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.statistics.uncertainty import mean_error
+from cabs_core.base.statistics.uncertainty import mean_error, score_interval
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.metrics.frontier import pareto_mask
 from cabs_core.report.plots.charts import NARROW, heatmap, lines, points, short
@@ -57,7 +57,8 @@ def costs(o: Outcomes) -> Figure:
     cost = 1000 * o.costs.mean(axis=0)
     score = o.scores.mean(axis=0)
     ends = [
-        mean_error(s, clusters=o.clusters).of_a_score(mean) for s, mean in zip(o.scores.T, score, strict=True)
+        score_interval(mean, mean_error(s, clusters=o.clusters))
+        for s, mean in zip(o.scores.T, score, strict=True)
     ]
     frame = pd.DataFrame(
         {

@@ -137,7 +137,7 @@ def _models(o: Outcomes, published: dict[str, Any]) -> list[dict[str, Any]]:
     """
     best = o.scores == o.scores.max(axis=1, keepdims=True)
     alone = (best & (best.sum(axis=1, keepdims=True) == 1)).mean(axis=0)
-    error = [mean_error(scores, clusters=o.clusters).se for scores in o.scores.T]
+    error = [mean_error(scores, clusters=o.clusters).value for scores in o.scores.T]
     low, high = np.quantile(o.costs, [0.05, 0.95], axis=0)
     rows = []
     for j in np.argsort(-o.scores.mean(axis=0), kind="stable"):

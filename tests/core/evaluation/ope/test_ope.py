@@ -267,12 +267,14 @@ def test_standard_errors_by_hand():
     parts = [sum(m[i] - m.mean() for i in range(40) if g[i] == k) for k in range(20)]
     model = sum(s**2 for s in parts) * 20 / 19 / 1600
     expected = (model + 9.0 * sum((c * e) ** 2) / sum(c**2) / 40) ** 0.5
-    assert error_of(m, c, e, g, 9.0, 40).se == pytest.approx(expected) and expected > by_hand
-    assert error_of(m, c, e, g, 0.0, 40).se == pytest.approx(by_hand)
+    assert error_of(m, c, e, g, 9.0, 40).value == pytest.approx(expected) and expected > by_hand
+    assert error_of(m, c, e, g, 0.0, 40).value == pytest.approx(by_hand)
     heavy = sum(c**2) ** 2 / sum(c**4)
     wrong = (sum((c * e) ** 2) / sum(c**2) + max(e**2) / heavy) / (1 + 1 / heavy)
-    assert error_of(m, c, e, g, 9.0, 40, cautious=True).se == pytest.approx((model + 9.0 * wrong / 40) ** 0.5)
-    assert np.isnan(error_of(m, c, e, np.zeros(40), 0.0, 40).reach("low"))
+    assert error_of(m, c, e, g, 9.0, 40, cautious=True).value == pytest.approx(
+        (model + 9.0 * wrong / 40) ** 0.5
+    )
+    assert np.isnan(error_of(m, c, e, np.zeros(40), 0.0, 40).half_width())
 
 
 def test_the_model_has_not_seen_its_row():
