@@ -1,5 +1,6 @@
-"""What every door stands on: errors, paths and files, hashes, secrets, threads, compiled code, the utility of
-an answer, how sure a figure is, and the catalog, with one record a policy, source, encoder and condition.
+"""Helpers that all other packages import, and that import none of them.
 
-Nothing here knows what a pool, a policy's formula or a server is. Public: `CabsError`.
+They are errors, paths and atomic files, hashes, secrets, threads, compiled code, the utility of an answer,
+statistics, and the catalog with one record for each policy, source, encoder and stress condition. Nothing
+here knows a pool, the formula of a policy or a server. `CabsError` is public.
 """

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-#: unit of a cost -> how many of it are one US dollar
+#: unit of a cost -> number of units in one US dollar
 COST_UNITS = {"USD": 1.0, "cents": 100.0, "micros": 1e6, "nano": 1e9}
 #: word, in lower case and without blanks, hyphens and underscores -> the unit or the currency that it means
 _WORDS = {
@@ -28,7 +28,12 @@ _AMOUNT = re.compile(rf"(?P<before>[^\d.+-]*)(?P<number>{_NUMBER})(?P<after>[^\d
 
 @dataclass(frozen=True)
 class Amount:
-    """A number of money. unit: a key of `COST_UNITS`, or the code of another currency, such as EUR."""
+    """An amount of money.
+
+    Attributes:
+        value: number of units.
+        unit: a key of `COST_UNITS`, or the code of another currency, such as EUR.
+    """
 
     value: float
     unit: str

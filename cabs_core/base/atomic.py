@@ -37,7 +37,7 @@ def _name_beside(path: Path) -> Path:
 
 @contextmanager
 def _temporary(path: Path) -> Iterator[Path]:
-    """Yield a free name beside `path`, of which nothing is left in the end."""
+    """Yield an unused path beside `path`. The caller may create it; it is removed when the block ends."""
     temporary = _name_beside(path)
     with storage_errors(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,13 @@ def _temporary(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_path(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; it replaces `path` when the block ends without an error."""
+    """Yield a temporary path beside `path`, which replaces `path` when the block ends without an error.
+
+    The caller must create the file.
+
+    Raises:
+        StorageError: the disk refuses. The old file stays.
+    """
     path = Path(path)
     with _temporary(path) as temporary:
         yield temporary
@@ -63,13 +69,13 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a folder may hold that a writer replaces: a folder with anything else is somebody's, and stays.
+    """The files of a kind of folder that a writer may replace. A folder that holds others belongs to a user.
 
     Attributes:
-        what: for messages: `a saved policy`.
-        marker: name of the file that every such folder has.
-        names: patterns (fnmatch, of the path below the folder) of all its other files.
-        keys: entries that the marker, a JSON object, has.
+        what: the kind of folder for messages, such as `a saved policy`.
+        marker: name of the file that every folder of this kind has.
+        names: fnmatch patterns of the paths, below the folder, of all other files.
+        keys: entries that the marker has, which is a JSON object. Empty if any marker will do.
     """
 
     what: str
@@ -79,8 +85,13 @@ class Contents:
 
 
 def check_replaceable(path: str | Path, contents: Contents) -> None:
-    """StorageError unless `path` is absent, an empty folder, or one that holds these contents alone."""
-    given, path = path, Path(path)
+    """Check that `path` is absent, an empty folder, or a folder that holds these contents alone.
+
+    Raises:
+        StorageError: `path` is a file or a link, or holds other files.
+    """
+    given = path
+    path = Path(path)
     if not path.name or path.name == "..":
         raise StorageError(
             f"{str(given)!r} is no new folder: name one for {contents.what}, "
@@ -109,7 +120,7 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
 
 
 def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
-    """Whether this is the marker; a damaged one counts, a readable one of something else does not."""
+    """Return True if a file is a marker with these keys. A damaged file counts as a marker."""
     if not path.is_file():
         return False
     try:
@@ -121,17 +132,17 @@ def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
 
 @contextmanager
 def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Path]:
-    """Yield a fresh temporary folder beside `path`; it replaces the whole folder when the block ends well.
+    """Yield a new temporary folder beside `path`, which replaces `path` when the block ends without an error.
 
-    Where the system can swap two names (Linux), killing this process leaves the old folder or the new one;
-    elsewhere there is a moment with neither.
+    On Linux the two folders are swapped in one step, so a process that is killed leaves the old folder or the
+    new one. On other systems there is a moment with neither.
 
     Args:
-        path: the folder.
-        contents: what may be replaced; None for a folder of CABS_HOME, where everything is ours.
+        path: the folder to write.
+        contents: the files that may be replaced. None replaces anything, as in CABS_HOME.
 
     Raises:
-        StorageError: `path` holds anything else, or the disk refuses. What was there stays.
+        StorageError: `path` holds other files, or the disk refuses. The old folder stays.
     """
     if contents is not None:
         check_replaceable(path, contents)
@@ -139,7 +150,7 @@ def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Pa
     with _temporary(path) as temporary:
         temporary.mkdir()
         yield temporary
-        if contents is not None:  # somebody may have put a file there meanwhile
+        if contents is not None:  # a file may have been added in the meantime
             check_replaceable(path, contents)
         if not path.exists():
             os.replace(temporary, path)
@@ -159,16 +170,16 @@ def _remove(temporary: Path) -> None:
 
 
 def _note_size(error: BaseException, temporary: Path) -> None:
-    """Store on the error how many bytes had been written, before the temporary files are removed."""
+    """Set `error.written` to the number of bytes that were written before the error."""
     with suppress(OSError):
         files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
         written = sum(f.stat().st_size for f in files if f.is_file())
-        error.written = written  # type: ignore[attr-defined]  # for whoever reports the error
+        error.written = written  # type: ignore[attr-defined]  # read by `_storage_error`
 
 
 @contextmanager
 def storage_errors(path: Path) -> Iterator[None]:
-    """Turn errors of the disk that holds `path` into StorageError; let all others through."""
+    """Turn errors of the disk that holds `path` into StorageError; raise all other errors unchanged."""
     try:
         yield
     except StorageError:
@@ -201,13 +212,14 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two names in one step; False where the system or the file system cannot (Linux 3.15 can)."""
+    """Swap two paths in one step. Return False if the system cannot; Linux can since 3.15."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
         return False
-    here, swap = -100, 2  # AT_FDCWD, RENAME_EXCHANGE
-    status: int = renameat2(here, os.fsencode(one), here, os.fsencode(other), ctypes.c_uint(swap))
+    current_folder = -100  # AT_FDCWD
+    swap = ctypes.c_uint(2)  # RENAME_EXCHANGE
+    status: int = renameat2(current_folder, os.fsencode(one), current_folder, os.fsencode(other), swap)
     return status == 0
 
 
@@ -224,12 +236,12 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Delete temporary files and folders below `folder` whose writing process has ended; return how many."""
+    """Delete temporary files and folders below `folder` whose process has ended; return how many."""
     return _remove_dead(folder.rglob(".*.tmp") if folder.is_dir() else ())
 
 
 def remove_leftovers_beside(path: Path) -> int:
-    """Delete what processes that have ended left beside `path` while they wrote it; return how many."""
+    """Delete temporary files of `path` whose writing process has ended; return how many were deleted."""
     return _remove_dead(path.parent.glob(f".{path.name}.*.tmp"))
 
 

@@ -1,4 +1,7 @@
-"""An object store: `s3://bucket/prefix`, or any other fsspec URL; what drivers raise becomes one error."""
+"""Access to an object store such as `s3://bucket/prefix`, or to any other fsspec URL.
+
+Errors of all drivers become StorageError.
+"""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,10 +17,13 @@ class Bucket:
     """A prefix of an object store.
 
     Args:
-        setting: where the URL was given, for errors. listings: whether lists of files may be a while old.
+        url: fsspec URL of the prefix.
+        setting: name of the setting that has the URL, for messages.
+        listings: True if lists of files may come from fsspec's cache.
 
     Attributes:
-        fs: fsspec's file system. root: the prefix as `fs` names it.
+        fs: fsspec's file system.
+        root: the prefix in the notation of `fs`.
 
     Raises:
         StorageError: there is no driver for the URL.
@@ -26,9 +32,11 @@ class Bucket:
     def __init__(self, url: str, setting: str, *, listings: bool = True):
         from fsspec.core import url_to_fs  # noqa: PLC0415  (for stores that are not on this machine)
 
-        self.url, self.setting = url.rstrip("/"), setting
+        self.url = url.rstrip("/")
+        self.setting = setting
+        caching = {} if listings else {"use_listings_cache": False}
         try:
-            self.fs, root = url_to_fs(self.url, **({} if listings else {"use_listings_cache": False}))
+            self.fs, root = url_to_fs(self.url, **caching)
         except (ImportError, ValueError) as error:
             raise StorageError(
                 f"{setting} is {url}, which cannot be opened: {error}. It takes a folder, or a URL whose "
@@ -37,12 +45,16 @@ class Bucket:
         self.root = str(root).rstrip("/")
 
     def path(self, *names: str) -> str:
-        """A file or prefix below, as `fs` names it."""
+        """Path of a file or a prefix below this one, in the notation of `fs`."""
         return "/".join((self.root, *names))
 
     @contextmanager
     def reaching(self, *names: str) -> Iterator[None]:
-        """Turn what a driver raises into StorageError, FileNotFoundError aside. names: what is reached."""
+        """Turn errors of a driver into StorageError, except FileNotFoundError.
+
+        Args:
+            names: path below the prefix that the code of the block reads or writes, for the message.
+        """
         try:
             yield
         except (CabsError, FileNotFoundError):
@@ -51,8 +63,9 @@ class Bucket:
             raise self.unreachable(error, *names) from error
 
     def unreachable(self, error: Exception, *names: str) -> StorageError:
-        """The error of a store that does not do what it is told."""
-        place, kind = "/".join((self.url, *names)), type(error).__name__
+        """Return the error to raise if a store fails, with its place, the reason and the advice."""
+        place = "/".join((self.url, *names))
+        kind = type(error).__name__
         return StorageError(
             f"{place} cannot be read or written ({kind}: {str(error)[:300]}). {self.setting} is {self.url}: "
             "check the bucket, the credentials and the endpoint of this machine (AWS_ACCESS_KEY_ID, "
@@ -61,10 +74,15 @@ class Bucket:
         )
 
     def put(self, folder: Path, names: Iterable[str], *below: str) -> None:
-        """Upload files of a folder in this order.
+        """Upload files of a folder in the given order.
+
+        Args:
+            folder: local folder.
+            names: paths of the files below the folder.
+            below: path below the prefix to upload to.
 
         Raises:
-            StorageError: there is no such bucket; some drivers would make one of any name.
+            StorageError: the bucket does not exist. Some drivers would create a bucket of any name.
         """
         bucket = self.root.split("/", 1)[0]
         if self.url.split("://", 1)[0] in _WITH_BUCKET and not self.fs.exists(bucket):

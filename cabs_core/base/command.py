@@ -1,4 +1,4 @@
-"""What the command lines share: help in whole sentences, the project's errors without a traceback."""
+"""Base classes of the command lines: help in whole sentences, and errors without a traceback."""
 
 import errno
 import inspect
@@ -30,18 +30,20 @@ class HelpGroup(click.Group):
 
 
 class CommandGroup(HelpGroup):
-    """Shows the project's own errors, files that the system refuses, and packages that are not installed, as
-    one message and exit code 2.
+    """A group of commands that ends with one message and exit code 2 on an error that a user can mend.
 
-    `CABS_TRACEBACK=1` shows where they arose.
+    Such errors are those of this project, files that the system refuses, and packages that are not installed.
+    `CABS_TRACEBACK=1` shows their traceback.
     """
 
     def around(self) -> AbstractContextManager[None]:
-        """What a command runs within; it has ended when an error is shown."""
+        """Context manager that a command runs in. Subclasses override it; it ends before an error is
+        shown.
+        """
         return nullcontext()
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; what a user can mend ends it with one line instead of a traceback."""
+        """Run the command, and exit with one line instead of a traceback on an error that a user can mend."""
         try:
             with self.around():
                 return super().invoke(ctx)
@@ -64,7 +66,7 @@ class CommandGroup(HelpGroup):
 
 
 def end_on_interrupt() -> None:
-    """Have SIGINT end this process, wherever it was started.
+    """Let SIGINT end this process, even if it was started in the background.
 
     A shell starts background commands with SIGINT ignored, and Python keeps that.
     """

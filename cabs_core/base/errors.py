@@ -1,4 +1,7 @@
-"""Errors that a user can act on. Every message says where, what was found, what was expected, what to do."""
+"""Errors that a user can act on, and helpers that put texts into messages.
+
+Every message says where the fault is, which value was found, which one was expected, and what to do.
+"""
 
 from __future__ import annotations
 
@@ -32,9 +35,10 @@ class CabsError(Exception):
 
 
 class PoolError(CabsError):
-    """A model pool file is missing, malformed or names something that does not exist.
+    """A pool file is missing, malformed or names something that does not exist.
 
-    `path`: the file, if known.
+    Attributes:
+        path: the pool file, or None if it is not known.
     """
 
     LONGEST = 500
@@ -42,13 +46,13 @@ class PoolError(CabsError):
 
 
 class DataError(CabsError):
-    """An outcome table or downloaded file is not what it should be (file, row, column, value are named)."""
+    """A table of outcomes or a downloaded file is wrong; the message names file, row, column and value."""
 
     LONGEST = 1000
 
 
 class ProvenanceError(CabsError):
-    """An artifact does not belong to the inputs at hand: something upstream changed or it was altered."""
+    """An artifact does not belong to its inputs, because one of them changed or the artifact was altered."""
 
 
 class PolicyError(CabsError):
@@ -68,70 +72,84 @@ class EncoderError(CabsError):
 
 
 class RouterError(CabsError):
-    """A deployed router cannot do what was asked: bad input, damaged bundle, no arm, unknown decision."""
+    """A router cannot serve a request: bad input, a damaged bundle, no model left, or an unknown decision."""
 
 
 class UnknownDecision(RouterError):
-    """No decision of the caller has this name; where the log lies is not told."""
+    """The log holds no decision of this name. The message does not say where the log is, which clients
+    read.
+    """
 
     def __init__(self, what: str, value: object):
         super().__init__(f"unknown decision: {what} {str(value)!r:.80} is not in the log")
 
 
 class HeldElsewhere(RouterError):
-    """What a request names is held by the upstream of one model, and none that may answer is there."""
+    """A request continues something that one model's upstream stores, and only other models may answer.
+
+    Args:
+        named: the stored thing that the request names, such as a conversation.
+        model: the model whose upstream stores the named thing.
+        others: the models that may answer the request.
+    """
 
     def __init__(self, named: str, model: str, others: Iterable[str]):
         super().__init__(f"{named} is held by the upstream of {model}, so {', '.join(others)} cannot answer")
 
 
 class LogError(RouterError):
-    """A router's event log cannot be reached, read or written. What it stores may have been stored or not."""
+    """A router's event log cannot be reached, read or written. The last write may or may not have
+    happened.
+    """
 
 
 class StorageError(CabsError, OSError):
-    """A disk is full, read-only or failing; the message names the path, what is free and what to do."""
+    """A disk is full, read-only or failing. The message names the path and the free space."""
 
 
-#: characters that move a terminal's cursor or begin a line, but for newline and tab
+#: characters that move a terminal's cursor or begin a line, except newline and tab
 _CONTROLS = frozenset(chr(i) for i in (*range(32), *range(127, 160), 0x2028, 0x2029)) - {"\n", "\t"}
 
 
 def printable(text: str) -> str:
-    """The text with lone surrogates and control characters, except newlines and tabs, written as escapes."""
+    """Return the text with lone surrogates and control characters as escapes; newlines and tabs stay."""
     text = text.encode("utf-8", "backslashreplace").decode("utf-8")
     return "".join(c if c not in _CONTROLS else f"\\x{ord(c):02x}" for c in text)
 
 
 def one_line(text: str) -> str:
-    """`printable` text without line breaks: what others wrote cannot look like a line of ours."""
+    """Return the text as `printable` text on one line, so that foreign text cannot look like a line of a
+    log.
+    """
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
-#: beginning of the sentence that stands for a pool's answer if it has none now; the rest says why
+#: beginning of the sentence that is shown if a pool has no answer; the rest of the sentence says why
 NO_ANSWER = "No answer: "
 
 
 def round_up(value: int) -> int:
-    """Two digits, upwards: an estimate should not look exact."""
+    """Round a positive number up to two significant digits, so that an estimate does not look exact."""
     step: int = 10 ** max(len(str(value)) - 2, 0)
     return -(-value // step) * step
 
 
 def counted(number: int, thing: str) -> str:
-    """`1 row`, `1,200 rows`: a number with the thing that is counted."""
+    """Return a number with its noun, in the plural where needed: `1 row`, `1,200 rows`."""
     return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def shortened(text: str, longest: int) -> str:
-    """The text, or its beginning and end with ` ... ` between, in at most `longest` characters."""
+    """Return the text in at most `longest` characters, with its middle replaced by ` ... ` if it is
+    longer.
+    """
     if len(text) <= longest:
         return text
     tail = longest // 3
     return f"{text[: longest - tail - 5]} ... {text[-tail:]}"
 
 
-#: Kinds of error that may go away by themselves.
+#: kinds of error that may go away by themselves
 _TRANSIENT = (ConnectionError, TimeoutError, InterruptedError)
 _TRANSIENT_NAMES = {
     "requests": ("ConnectionError", "Timeout", "ConnectTimeout", "ReadTimeout", "ChunkedEncodingError"),
@@ -146,7 +164,7 @@ _TRANSIENT_NAMES = {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Whether trying again may help: the network, a timeout, a busy database; never bad data."""
+    """Return True if a retry may help, as after an error of the network, a timeout or a locked database."""
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _TRANSIENT):
@@ -154,7 +172,7 @@ def is_transient(error: BaseException) -> bool:
         if type(seen).__name__ in _TRANSIENT_NAMES.get(type(seen).__module__.split(".")[0], ()):
             return True
         response = getattr(seen, "response", None)
-        if isinstance(response, dict):  # of botocore
+        if isinstance(response, dict):  # botocore has a dict, requests an object
             status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         else:
             status = getattr(response, "status_code", 0) or 0
@@ -167,18 +185,25 @@ def is_transient(error: BaseException) -> bool:
 
 
 def explained(error: BaseException) -> str:
-    """The text to report for an error: the message of a CabsError as it is, any other with its class name."""
-    return str(error) if isinstance(error, CabsError) else f"{type(error).__name__}: {error}"
+    """Return the message of an error, preceded by the name of its class unless it is a CabsError."""
+    if isinstance(error, CabsError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
 
 
 def first_fault(error: ValidationError, top: str = "") -> tuple[str, Any]:
-    """(`place: what is wrong`, the value there) of pydantic's first fault; top: the place of the whole."""
+    """Return the first fault that pydantic found, as `place: message`, and the value at that place.
+
+    Args:
+        top: place to name if the fault concerns the whole document.
+    """
     fault = error.errors()[0]
-    return f"{'.'.join(map(str, fault['loc'])) or top}: {fault['msg']}", fault.get("input")
+    place = ".".join(map(str, fault["loc"])) or top
+    return f"{place}: {fault['msg']}", fault.get("input")
 
 
 def once(failed: Mapping[str, str]) -> list[str]:
-    """`policy, policy: why` of each reason, whichever number of policies it stopped."""
+    """Return one line `policy, policy: reason` for each reason, given `{policy: reason}`."""
     policies: dict[str, list[str]] = {}
     for policy, text in failed.items():
         policies.setdefault(text, []).append(policy)
@@ -186,13 +211,18 @@ def once(failed: Mapping[str, str]) -> list[str]:
 
 
 def listed(names: Iterable[str], longest: int = 300) -> str:
-    """`a, b, c`: all names, or, in about so many characters, the first ones and how many others there are."""
+    """Join names as `a, b, c`, or as `a, b and 7 others` if they need more than about `longest`
+    characters.
+    """
     names = list(names)
-    shown, length = list[str](), 0
+    shown: list[str] = []
+    length = 0
     for name in names:
         length += len(name) + 2
         if shown and length > longest:
             break
         shown.append(shortened(name, longest))
     more = len(names) - len(shown)
-    return ", ".join(shown) + (f" and {counted(more, 'other')}" if more else "")
+    if more:
+        return f"{', '.join(shown)} and {counted(more, 'other')}"
+    return ", ".join(shown)

@@ -10,7 +10,7 @@ from typing import Any
 
 
 def stable_hash(value: Any, digits: int = 16) -> str:
-    """Hex SHA-256 of a JSON-able value, independent of the order of mapping keys."""
+    """First `digits` hex digits of the SHA-256 of a JSON value; the order of mapping keys does not matter."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
@@ -27,7 +27,7 @@ def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
 
 
 def hash_file(path: str | Path) -> str:
-    """SHA-256 of a file; cached in this process while its size, modification time and inode stay the same."""
+    """SHA-256 of a file, kept in memory while the file's size, modification time and inode stay the same."""
     return _hashed(str(path), os.stat(path))
 
 
@@ -36,14 +36,18 @@ def _hashed(path: str, status: os.stat_result) -> str:
 
 
 def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """{relative name: {"sha256", "bytes"}} of every file below `folder`, those named `without` left out."""
+    """Hash every file below a folder: `{relative path: {"sha256": ..., "bytes": ...}}`.
+
+    Args:
+        without: names of files to leave out, in any subfolder.
+    """
     entries = {}
     for root, _, names in os.walk(folder):
         for name in names:
             path = os.path.join(root, name)
             try:
                 status = os.stat(path)
-            except OSError:  # a link to nowhere
+            except OSError:  # a link whose target does not exist
                 continue
             if name not in without and stat.S_ISREG(status.st_mode):  # not a socket
                 entry = {"sha256": _hashed(path, status), "bytes": status.st_size}

@@ -1,4 +1,8 @@
-"""Where things live on disk: as environment variables say when they are asked for, or as `at_places` says."""
+"""Folders and files of the project on disk.
+
+Every function reads its environment variable when it is called. `at_places` overrides the variables for one
+of several chains that run in one process.
+"""
 
 import os
 import re
@@ -12,33 +16,36 @@ from pathlib import Path
 
 from cabs_core.base.errors import PoolError, StorageError
 
-#: the folder that is imported as `cabs_core`
+#: folder of the package `cabs_core`
 PACKAGE_FOLDER = Path(str(files("cabs_core"))).resolve()
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,79}")
-#: endings of tables, which may be followed by one of `PACKED`, and of what must be saved as one first
+#: endings of tables that can be read; one of `PACKED` may follow. `SPREADSHEETS` must be saved as CSV first
 SUFFIXES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson", ".json")
 SPREADSHEETS = (".xlsx", ".xls", ".ods")
-#: the report of a pool as data, beside its page
+#: name of the file that holds the answer of a pool as JSON, beside the pool's page
 VERDICT = "verdict.json"
-#: ending of a packed file -> what Arrow calls the packing
+#: ending of a compressed file -> Arrow's name of the compression
 PACKED = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4"}
 
 
 def suffix_of(path: Path) -> str:
-    """The ending that says what a file is, lower case, without that of its packing: `.csv` of `t.CSV.gz`."""
-    packed = path.suffix.lower() in PACKED
-    return (Path(path.stem) if packed else path).suffix.lower()
+    """Ending of a file in lower case, without the ending of its compression: `.csv` for `t.CSV.gz`."""
+    if path.suffix.lower() in PACKED:
+        path = Path(path.stem)
+    return path.suffix.lower()
 
 
 def project_root() -> Path:
-    """The checkout when the package runs from one, else the current directory."""
+    """Folder of the checkout that the package runs from, or the current directory if it is installed."""
     checkout = PACKAGE_FOLDER.parent
-    return checkout if (checkout / "pyproject.toml").is_file() else Path.cwd()
+    if (checkout / "pyproject.toml").is_file():
+        return checkout
+    return Path.cwd()
 
 
 @dataclass(frozen=True)
 class Places:
-    """Places of one of several chains in a process. What is empty is as the environment says.
+    """Folders of one of several chains in a process. An empty field takes the value of the environment.
 
     Attributes:
         home: folder of artifacts and caches.
@@ -57,10 +64,10 @@ _PLACES: ContextVar[Places] = ContextVar("places", default=_AS_ENVIRONMENT)
 
 @contextmanager
 def at_places(places: Places) -> Iterator[None]:
-    """Make these the places of the code within.
+    """Use these places in the code of the `with` block.
 
-    They hold for the calling thread. A thread that it starts has them only if it is run in a copy of the
-    caller's `contextvars` context.
+    They hold for the calling thread. A thread that this code starts has them only if it runs in a copy of
+    the caller's `contextvars` context.
     """
     before = _PLACES.get()
     _PLACES.set(places)
@@ -96,12 +103,14 @@ def cabs_home() -> Path:
 
 
 def is_remote(place: str | Path) -> bool:
-    """Whether a place is a URL of another machine."""
+    """Return True if a place is a URL of another machine, not a path or a `file://` URL."""
     return "://" in str(place) and not str(place).startswith(("file://", "local://"))
 
 
 def data_dir() -> Path | None:
-    """`CABS_DATA_DIR`: where relative paths of file pools are looked for first. None when not set."""
+    """Folder where relative paths of tables are looked for first: `CABS_DATA_DIR`, or None if it is not
+    set.
+    """
     value = os.environ.get("CABS_DATA_DIR")
     return Path(value).expanduser().absolute() if value else None
 
@@ -113,12 +122,12 @@ def pools_dir() -> Path:
 
 
 def deployed_folder(pool: str) -> Path:
-    """Folder of a pool's deployed router; its log and the previous router lie beside it."""
+    """Folder of a pool's deployed router. The router's log and the previous router lie beside it."""
     return cabs_home() / "routers" / safe_name(pool, "pool name") / "router"
 
 
 def default_log(folder: str | Path) -> Path:
-    """Where the log of a bundle lies unless another place is named: router -> router.events.sqlite."""
+    """Default path of the log of the bundle in a folder: `router.events.sqlite` for `router`."""
     folder = Path(folder)
     return folder.with_name(folder.name + ".events.sqlite")
 
@@ -138,5 +147,5 @@ def safe_name(name: str, what: str = "name") -> str:
 
 
 def learned_folder(log: str | Path) -> Path:
-    """Where checkpoints lie for a log that is a file: router.events.sqlite -> router.events.learned."""
+    """Folder of the checkpoints for a log in a file: `router.events.learned` for `router.events.sqlite`."""
     return Path(log).with_suffix(".learned")

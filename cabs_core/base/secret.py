@@ -1,4 +1,7 @@
-"""Secrets come from the environment, or from a file that it names: all users can read a command line."""
+"""Secrets from environment variables, or from files that environment variables name.
+
+Secrets are never read from a command line, which all users of a machine can see.
+"""
 
 import os
 from pathlib import Path
@@ -11,13 +14,15 @@ FROM_FILE = "_FILE"
 
 
 def secret(variable: str) -> str | None:
-    """The value of a variable, else the content of the file that `VARIABLE_FILE` names; None: neither is set,
-    or it is empty.
+    """Return the value of a variable, or the content of the file that `VARIABLE_FILE` names.
+
+    Return None if neither variable is set, or if the secret is empty.
 
     Raises:
         RouterError: the file cannot be read, or both are set.
     """
-    value, path = os.environ.get(variable), os.environ.get(variable + FROM_FILE)
+    value = os.environ.get(variable)
+    path = os.environ.get(variable + FROM_FILE)
     if not path:
         return value or None
     if value:
@@ -31,10 +36,12 @@ def secret(variable: str) -> str | None:
 
 
 def refuse_password(place: object, option: str, instead: str) -> None:
-    """Raise RouterError where a place on a command line is a URL with a password, which is not quoted.
+    """Raise RouterError if an option of a command line is a URL with a password; the message hides the URL.
 
     Args:
-        option: where it stood. instead: what to do.
+        place: value of the option, a path or a URL.
+        option: name of the option.
+        instead: advice for the message.
     """
     text = str(place)
     if "://" not in text:
@@ -43,7 +50,7 @@ def refuse_password(place: object, option: str, instead: str) -> None:
         parts = urlsplit(text)
         named = {key.lower() for key, _ in parse_qsl(parts.query)}
         holds = parts.password is not None or bool(named & {"password", "sslpassword", "secret", "token"})
-    except ValueError:  # no URL; whoever opens it says so
+    except ValueError:  # the URL is malformed
         holds = ":" in text.partition("://")[2].rpartition("@")[0]
     if holds:
         raise RouterError(

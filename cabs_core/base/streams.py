@@ -1,6 +1,7 @@
-"""Keys of random streams: SHA-256 of what a stream is for (seed, pool, policy, rho, trial, purpose).
+"""Keys of random streams.
 
-`compiled.rng` draws from them, in compiled code; a key alone needs none.
+A key is a SHA-256 of the stream's use: seed, pool, policy, rho, trial and purpose. `compiled.rng` draws
+numbers from keys in compiled code; this module needs no compiled code.
 """
 
 import hashlib
@@ -9,7 +10,11 @@ import numpy as np
 
 
 def stream_key(*parts: object) -> np.ndarray:
-    """Key uint64 [2] of the stream for these parts (numbers and text, compared by their text)."""
+    """Key uint64 `[2]` of the stream that these parts name.
+
+    Args:
+        parts: numbers and texts. Parts with the same text give the same key.
+    """
     text = "\x1f".join(f"{float(p):.17g}" if isinstance(p, float) else str(p) for p in parts)
     return np.frombuffer(
         hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:16], dtype="<u8"
@@ -17,5 +22,5 @@ def stream_key(*parts: object) -> np.ndarray:
 
 
 def stream_keys(*parts: object, purposes: int = 12) -> np.ndarray:
-    """Keys uint64 [purposes, 2] for purposes 0, 1, ... of these parts."""
+    """Keys uint64 `[purposes, 2]` of the streams for purposes 0, 1, ... of these parts."""
     return np.stack([stream_key(*parts, f"purpose {i}") for i in range(purposes)])

@@ -1,8 +1,9 @@
-"""Threads: one for matrix products whose results are hashed, several for jobs that hold no lock.
+"""Limits of the number of threads in numerical libraries, and jobs in several threads.
 
-When BLAS splits a product over threads, the order of its sums changes, so the last digits depend on the
-number of threads, and a policy's actions depend on those digits. Whatever ends in an artifact is therefore
-computed under these limits. Both work as context managers and as decorators, and limit the whole process.
+If BLAS splits a product over threads, the order of the sums changes. The last digits then depend on the
+number of threads, and a policy's actions depend on these digits. Results that end in an artifact are
+therefore computed under `one_blas_thread` and `one_torch_thread`, which are context managers and decorators
+and limit the whole process.
 """
 
 import sys
@@ -15,38 +16,39 @@ from threading import Lock
 
 from threadpoolctl import ThreadpoolController
 
-#: libraries that are loaded -> how many limit them now, and how they stop
+#: True if torch is loaded -> number of active limits, and the function that lifts the limit
 _limited: dict[bool, tuple[int, Callable[[], None]]] = {}
 _lock = Lock()
 
 
 @contextmanager
 def one_blas_thread() -> Iterator[None]:
-    """One thread for every BLAS that NumPy, SciPy and compiled loops call.
+    """Limit every BLAS that NumPy, SciPy and compiled loops call to one thread.
 
-    Within another one, of any thread, nothing is left to do; the last that ends gives the threads back.
+    Limits may overlap, in one thread or in several. The last one that ends restores the number of threads.
     """
     loaded = "torch" in sys.modules
     with _lock:
-        users, restore = _limited.get(loaded) or (
-            0,
-            _thread_pools(loaded).limit(limits=1, user_api="blas").restore_original_limits,
-        )
-        _limited[loaded] = users + 1, restore
+        if loaded in _limited:
+            users, restore = _limited[loaded]
+        else:
+            users = 0
+            restore = _thread_pools(loaded).limit(limits=1, user_api="blas").restore_original_limits
+        _limited[loaded] = (users + 1, restore)
     try:
         yield
     finally:
         with _lock:
             users, restore = _limited.pop(loaded)
             if users > 1:
-                _limited[loaded] = users - 1, restore
+                _limited[loaded] = (users - 1, restore)
             else:
                 restore()
 
 
 @contextmanager
 def one_torch_thread() -> Iterator[None]:
-    """One thread for torch where something has imported it; imports nothing itself."""
+    """Limit torch to one thread if it is loaded. Torch is not imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         yield
@@ -60,9 +62,9 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run all jobs, at most so many at once; the first error of a job is raised.
+    """Run all jobs, at most `threads` at once, and raise the first error of a job.
 
-    Each job has the context variables of the caller, such as the places of its home.
+    Each job has the context variables of the caller, such as the places of `paths.at_places`.
     """
     if threads <= 1 or len(jobs) == 1:
         for job in jobs:
@@ -75,8 +77,8 @@ def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
 
 @cache
 def _thread_pools(with_torch: bool) -> ThreadpoolController:
-    """Thread pools of the loaded libraries; cached with and without torch, for finding them is slow."""
-    # compiled loops call this library, so it must be loaded to be limited; here, for it takes .25 s
+    """Thread pools of the loaded libraries, kept with and without torch because the search is slow."""
+    # compiled loops call this library, which must be loaded to be limited; the import takes .25 s
     import scipy.linalg.blas  # noqa: F401, PLC0415
 
     return ThreadpoolController()

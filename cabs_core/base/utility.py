@@ -1,8 +1,8 @@
 """Utility of a routed call: r = y - rho c - rho1 l, clipped to [0, 1] (paper, equation 1).
 
-y is the score in [0, 1], c the cost in USD, l the latency in seconds; rho and rho1 say how many units of
-score a dollar and a second are worth. Learners are fed the clipped utility, as in the paper.
-`compiled.utility` is the same for single values inside compiled loops.
+y is the score in [0, 1], c the cost in USD and l the latency in seconds. rho and rho1 say how many units of
+score a dollar and a second are worth. Policies learn from the clipped utility, as in the paper.
+`compiled.utility` has the same functions of single values for compiled loops.
 """
 
 from collections.abc import Iterable
@@ -19,14 +19,16 @@ LARGEST_INPUT = 1e6
 
 
 def middle_rho(rhos: Iterable[float]) -> float:
-    """The middle one of one or more cost sensitivities, the lower of two: what is timed, deployed and shown
-    first where nobody names another."""
+    """Return the middle one of one or more cost sensitivities, or the lower one of two in the middle.
+
+    The middle rho is timed, deployed and shown first if nobody names another one.
+    """
     values = sorted(rhos)
     return float(values[(len(values) - 1) // 2])
 
 
 def price(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
-    """rho c, the deduction of a call's cost from its score; arrays of shapes that broadcast, rho >= 0."""
+    """Price of calls in units of score, rho c, for arrays of shapes that broadcast and rho >= 0."""
     return rho * np.asarray(costs, dtype=np.float64)
 
 
@@ -37,10 +39,17 @@ def utility(
     latencies: ArrayLike | None = None,
     latency_weight: float = 0.0,
 ) -> np.ndarray:
-    """y - rho c - rho1 l, not clipped; arrays of shapes that broadcast, rho and latency_weight >= 0.
+    """Utility y - rho c - rho1 l, not clipped, for arrays of shapes that broadcast.
+
+    Args:
+        scores: y in [0, 1].
+        costs: c in USD.
+        rho: units of score that a dollar is worth, 0 or more.
+        latencies: l in seconds. Needed only if `latency_weight` is positive.
+        latency_weight: rho1, units of score that a second is worth, 0 or more.
 
     Raises:
-        ValueError: latencies weigh, and there are none.
+        ValueError: `latency_weight` is positive and there are no latencies.
     """
     value: np.ndarray = np.asarray(scores, dtype=np.float64) - price(costs, rho)
     if latency_weight:
@@ -57,25 +66,34 @@ def clipped_utility(
     latencies: ArrayLike | None = None,
     latency_weight: float = 0.0,
 ) -> np.ndarray:
-    """`utility` clipped to [0, 1]: what learners see and what is reported unless a column says otherwise."""
+    """Utility clipped to [0, 1], from which policies learn and which reports show. Arguments as in
+    `utility`.
+    """
     clipped: np.ndarray = np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
     return clipped
 
 
 def margin(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
-    """(1 - rho c)+, the most that a call can be worth: the clipped utility of a score of 1."""
+    """Largest utility that calls can have, (1 - rho c)+, which is the clipped utility of a score of 1."""
     return clipped_utility(1.0, costs, rho)
 
 
 def binary_share(scores: ArrayLike, predictions: ArrayLike | None = None) -> float:
-    """How binary the scores are, in [0, 1]: E (y - f)^2 / E f (1 - f), 1 for scores of 0 and 1 only.
+    """Measure how binary scores are, E (y - f)^2 / E f (1 - f) in [0, 1]; 1 if all scores are 0 or 1.
 
-    scores [n, K] in [0, 1]; predictions [n, K] of them, by default every arm's mean score.
+    Args:
+        scores: y, `[n, K]` in [0, 1].
+        predictions: f, `[n, K]` predicted scores. None takes every arm's mean score.
     """
     y = np.asarray(scores, dtype=np.float64)
-    f = np.broadcast_to(y.mean(axis=0), y.shape) if predictions is None else np.clip(predictions, 0.0, 1.0)
+    if predictions is None:
+        f = np.broadcast_to(y.mean(axis=0), y.shape)
+    else:
+        f = np.clip(predictions, 0.0, 1.0)
     spread = float(np.mean(f * (1.0 - f)))
-    return 1.0 if spread <= 0.0 else float(np.clip(np.mean((y - f) ** 2) / spread, 0.0, 1.0))
+    if spread <= 0.0:
+        return 1.0
+    return float(np.clip(np.mean((y - f) ** 2) / spread, 0.0, 1.0))
 
 
 def expected_utility(
@@ -84,11 +102,16 @@ def expected_utility(
     rho: float,
     share: float = 1.0,
 ) -> np.ndarray:
-    """Expected clipped utility of predicted scores and costs [..., K].
+    """Expected clipped utility of predicted scores and costs, `[..., K]`.
 
-    For scores of 0 and 1, clip(y - rho c, 0, 1) = y (1 - rho c)+ exactly, so its expectation is the product
-    of the predicted score and the margin; clip(yhat - rho c) is not. Graded scores want the linear rule, and
-    `share` (see `binary_share`) blends the two.
+    For scores of 0 and 1, clip(y - rho c, 0, 1) = y (1 - rho c)+. The expectation is therefore the product of
+    the predicted score and `margin`, and not clip(yhat - rho c), which suits graded scores.
+
+    Args:
+        predicted_scores: `[..., K]`, clipped to [0, 1] here.
+        predicted_costs: `[..., K]` USD.
+        rho: units of score that a dollar is worth, 0 or more.
+        share: weight of the rule for binary scores, in [0, 1] (`binary_share`); the rest has the linear rule.
     """
     f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
     product: np.ndarray = f * margin(predicted_costs, rho)
@@ -99,7 +122,12 @@ def expected_utility(
 
 
 def may_keep(sticky: str, in_tools: bool) -> bool:
-    """Whether a turn of a conversation may keep the model of the turn before, by `sticky`."""
+    """Return True if a turn of a conversation may keep the model of the turn before.
+
+    Args:
+        sticky: `session` allows this in every turn, `tools` in turns with tool calls, `off` never.
+        in_tools: True if the turn answers a tool call.
+    """
     return sticky == "session" or (sticky == "tools" and in_tools)
 
 
@@ -111,15 +139,20 @@ def worth_a_switch(
     lost: float,
     available: np.ndarray | None = None,
 ) -> bool:
-    """Whether some model is worth more than `arm` by more than the prompt cache that a switch loses.
+    """Return True if another model is worth more than `arm` by more than the prompt cache that a switch
+    loses.
 
-    max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho x lost, with s the predicted scores `[K]`, c the
-    expected costs `[K]` in USD of the whole request without any cache, and `lost` the USD that the cache of
-    `arm` saves.
+    The rule is max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho lost.
 
     Args:
-        available: bool `[K]` of models that may be asked; None: all.
+        scores: s, `[K]` predicted scores.
+        costs: c, `[K]` expected USD of the whole request without any cache.
+        arm: the model that answered the turn before.
+        rho: units of score that a dollar is worth.
+        lost: USD that the prompt cache of `arm` saves.
+        available: bool `[K]` of models that may be asked. None allows all.
     """
     worth = utility(scores, costs, rho)
-    best = float(worth.max() if available is None else worth[available].max())
+    allowed = worth if available is None else worth[available]
+    best = float(allowed.max())
     return best - float(worth[arm]) > float(price(lost, rho))

@@ -20,7 +20,7 @@ _PACKAGES = (
 
 @lru_cache(maxsize=1)
 def package_versions() -> dict[str, str]:
-    """Versions of the libraries that results may depend on."""
+    """Return `{name: version}` of Python and of the installed libraries that results may depend on."""
     versions = {"python": platform.python_version()}
     for name in _PACKAGES:
         try:

@@ -1,6 +1,6 @@
-"""The catalog: a record per policy, source, encoder, condition and cost regime; all derives from it.
+"""The catalog: one record for each policy, source, encoder, stress condition and cost regime.
 
-The registry of classes, asset descriptions, labels in reports, the SQL of the marts, tuning grids and tests
-read these records, so that adding one is adding a record. Other packages add theirs by entry points
-(`plugins`). Light: importing it imports no policy.
+The registry of classes, descriptions of assets, labels in reports, the marts, grids of tuning and tests read
+the records, so adding a policy means adding a record. Other packages add records by entry points (`plugins`).
+Importing the catalog imports no policy.
 """

@@ -1,7 +1,8 @@
-"""Stress conditions: what each changes, and how reports write it.
+"""Stress conditions: the part of a replay that each changes, and their texts in reports.
 
-`splits` and `labels` change the problem before anything is trained (`cabs_core.data.outcomes.conditions`);
-`stream` changes what happens during a replay of any problem (`cabs_core.evaluation.replay.conditions`).
+Conditions of `splits` and `labels` change the problem before anything is trained
+(`cabs_core.data.outcomes.conditions`); those of `stream` change a replay of any problem
+(`cabs_core.evaluation.replay.conditions`).
 """
 
 from collections.abc import Mapping
@@ -13,7 +14,14 @@ from cabs_core.base.errors import PolicyError
 
 @dataclass(frozen=True)
 class Condition:
-    """A stress condition: its name in pool files, what it changes, a short title, and it in words."""
+    """A stress condition.
+
+    Attributes:
+        name: name in pool files.
+        changes: the part that the condition changes.
+        title: short title in reports.
+        description: sentence fragment in reports.
+    """
 
     name: str
     changes: Literal["nothing", "splits", "labels", "stream"]
@@ -85,17 +93,21 @@ CONDITIONS: Mapping[str, Condition] = {
         ),
     )
 }
-#: those that change what happens during a replay
+#: names of the conditions that change the stream of a replay
 STREAM_CONDITIONS = tuple(name for name, condition in CONDITIONS.items() if condition.changes == "stream")
 
 
 def condition_record(name: str) -> Condition:
-    """The condition called `name`. Raises PolicyError, with the known ones, where there is none."""
+    """Return the condition with a name.
+
+    Raises:
+        PolicyError: no condition has the name; the message lists all.
+    """
     if name not in CONDITIONS:
         raise PolicyError(f"unknown stress condition {name!r}. Known: {', '.join(CONDITIONS)}.")
     return CONDITIONS[name]
 
 
 def condition_that_changes(name: str, what: Literal["splits", "labels", "stream"]) -> bool:
-    """Whether the condition called `name` changes the splits, the offline labels or the stream."""
+    """Return True if the condition with a name changes the splits, the offline labels or the stream."""
     return condition_record(name).changes == what

@@ -1,6 +1,7 @@
-"""Encoders with a short name: one record each. Other packages bring theirs (`cabs.encoders`).
+"""Records of the encoders that have a short name.
 
-A pool file may also name any Hugging Face encoder by its id, or a local folder; those need no record.
+Other packages add encoders by the entry points `cabs.encoders`. A pool file may also name any encoder on
+Hugging Face by its id, or a local folder, without a record.
 """
 
 from collections.abc import Mapping
@@ -41,7 +42,7 @@ class EncoderRecord:
 
     @property
     def module(self) -> str:
-        """The module of its class; empty for a transformer."""
+        """Name of the module of the encoder's class; empty for a transformer."""
         return self.path.partition(":")[0]
 
 
@@ -80,11 +81,13 @@ _BUILT_IN = (
 
 @cache
 def encoders() -> Mapping[str, EncoderRecord]:
-    """{short name: record} of every encoder: built-in ones, then plug-ins."""
+    """Return `{short name: record}` of every encoder: built-in ones, then those of other packages."""
     return records("cabs.encoders", _BUILT_IN, pattern=r"[A-Za-z0-9]+(?:[-._][A-Za-z0-9]+)*")
 
 
 def encoder_record(name: str) -> EncoderRecord | None:
-    """Record of an encoder by its short name or its id on the model hub; None: it has none."""
+    """Return the record of an encoder, by its short name or its id on the model hub; None if there is
+    none.
+    """
     by_id = {record.hub_id: record for record in encoders().values() if record.hub_id}
     return encoders().get(name) or by_id.get(name)

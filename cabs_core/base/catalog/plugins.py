@@ -1,4 +1,4 @@
-"""Records that other packages bring, by entry points.
+"""Records that other packages add to the catalog by entry points.
 
 A package names its record in its `pyproject.toml` and needs no fork:
 
@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 
 
 class Named(Protocol):
-    """A record has a name."""
+    """A record of the catalog, which has a name."""
 
     @property
     def name(self) -> str:
-        """Unique among the records of a group."""
+        """Name that is unique among the records of its kind."""
 
 
 Record = TypeVar("Record", bound=Named)
@@ -32,13 +32,13 @@ def records(
     points: Callable[..., Iterable[EntryPoint]] = entry_points,
     pattern: str = r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*",
 ) -> dict[str, Record]:
-    """{name: record} of the built-in records, then of those that entry points of `group` name.
+    """Return `{name: record}` of the built-in records and of those that entry points of a group name.
 
     Args:
-        group: such as `cabs.policies`.
-        built_in: the records of this package; plug-ins must be of the same class.
-        points: where entry points come from: called with `group=`.
-        pattern: what their `name` matches; by default lower case letters, digits and single underscores.
+        group: group of entry points, such as `cabs.policies`.
+        built_in: records of this package. Records of other packages must have the same class.
+        points: function that returns the entry points; it is called with `group=`.
+        pattern: regular expression of names; by default lower case letters, digits and single underscores.
     """
     by_name = {record.name: record for record in built_in}
     kind = type(built_in[0])

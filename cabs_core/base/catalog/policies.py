@@ -1,8 +1,8 @@
-"""What follows from the records of the policies: names, families, labels, a table for SQL.
+"""Names, families, labels and a table for SQL, which follow from the records of the policies.
 
-A policy is written `name` or `name@preset`, with options of its own `name@option=value` or
-`name@preset@option=value`. In folders it is `name__preset` and `name__option-value`. Nothing heavy is
-imported here: pool files are validated with it.
+A policy is written `name` or `name@preset`, and with options `name@option=value` or
+`name@preset@option=value`. In names of folders these are `name__preset` and `name__option-value`. Pool files
+are validated with this module, so it imports no policy.
 """
 
 import difflib
@@ -16,20 +16,22 @@ from cabs_core.base.catalog.plugins import records
 from cabs_core.base.catalog.policy_record import PRESET_TEXT, PolicyRecord
 from cabs_core.base.errors import PolicyError
 
-#: an option and its value in a policy's name: a number, or a word
+#: an option in a policy's name, with a number or a word as value
 _OPTION = re.compile(r"([a-z][a-z0-9_]*)=(-?[0-9.]+(?:e-?[0-9]+)?|[A-Za-z][A-Za-z0-9_-]*)")
 _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 
 @cache
 def policies() -> Mapping[str, PolicyRecord]:
-    """{name: record} of every policy: built-in ones as in reports, then plug-ins (`cabs.policies`)."""
+    """Return `{name: record}` of every policy: built-in ones in the order of reports, then those of
+    others.
+    """
     return records("cabs.policies", BUILT_IN)
 
 
 @cache
 def families() -> Mapping[str, tuple[str, ...]]:
-    """{family: names of its policies}."""
+    """Return `{family: names of its policies}`."""
     by_family: dict[str, tuple[str, ...]] = {}
     for record in policies().values():
         by_family[record.family] = (*by_family.get(record.family, ()), record.name)
@@ -37,12 +39,15 @@ def families() -> Mapping[str, tuple[str, ...]]:
 
 
 def canonical_name(name: str) -> str:
-    """One text for equal options: `lin_ucb@beta=1@alpha=2.0` -> `lin_ucb@alpha=2@beta=1`; others stay."""
+    """Return one name for equal options: `lin_ucb@alpha=2@beta=1` for `lin_ucb@beta=1@alpha=2.0`."""
     return with_options(*name_and_options(name))
 
 
 def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
-    """`'lin_ucb@warm@alpha=2'` -> `('lin_ucb@warm', {'alpha': 2})`. What cannot be read stays in the name."""
+    """Split options from a name: `('lin_ucb@warm', {'alpha': 2})` for `'lin_ucb@warm@alpha=2'`.
+
+    Parts that are no option, or repeat one, stay in the name.
+    """
     plain: list[str] = []
     options: dict[str, Any] = {}
     for part in str(name).split("@"):
@@ -55,11 +60,15 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 
 
 def with_options(name: str, options: Mapping[str, Any]) -> str:
-    """`('lin_ucb', {'alpha': 2.0})` -> `'lin_ucb@alpha=2'`: one text for equal options."""
+    """Append options to a name: `'lin_ucb@alpha=2'` for `('lin_ucb', {'alpha': 2.0})`.
+
+    Equal options give equal names: options are sorted, and whole numbers have no decimals.
+    """
     return "@".join([name, *(f"{key}={_option_text(options[key])}" for key in sorted(options))])
 
 
 def _value(text: str) -> Any:
+    """Read the value of an option: a whole number, a number, true, false, null or a word."""
     for kind in (int, float):
         try:
             return kind(text)
@@ -69,6 +78,7 @@ def _value(text: str) -> Any:
 
 
 def _option_text(value: Any) -> str:
+    """Write the value of an option, equal values alike."""
     for word, meant in _WORDS.items():
         if value is meant:
             return word
@@ -78,17 +88,21 @@ def _option_text(value: Any) -> str:
 
 
 def policy_record(name: str) -> PolicyRecord:
-    """Record of a name, with or without preset and options. Raises PolicyError for unknown names."""
+    """Return the record of a policy's name, with or without preset and options.
+
+    Raises:
+        PolicyError: the policy or the preset is unknown.
+    """
     return policies()[split_name(name)[0]]
 
 
 def split_name(name: str) -> tuple[str, str]:
-    """`'cabs_d_linear@literal'` -> `('cabs_d_linear', 'literal')`; without one, the default.
+    """Split a name into policy and preset: `('cabs_d_linear', 'literal')` for `'cabs_d_linear@literal'`.
 
-    Options in the name are left out (`name_and_options`); whether they exist says its class.
+    A name without preset gets the default preset. Options in the name are left out and not checked.
 
     Raises:
-        PolicyError: unknown policy or preset; the known ones are listed.
+        PolicyError: the policy or the preset is unknown; the message lists the known ones.
     """
     plain, _ = name_and_options(name)
     if "=" in plain:
@@ -109,21 +123,25 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_policy_name(name: str) -> str:
-    """The canonical name of a policy (and preset) that exists; raises PolicyError otherwise."""
+    """Return the canonical name of a policy.
+
+    Raises:
+        PolicyError: the policy or the preset is unknown.
+    """
     split_name(name)
     return canonical_name(name)
 
 
 def asset_name(name: str) -> str:
-    """Name of the policy in folders: `cabs_d_linear@literal` -> `cabs_d_linear__literal`.
+    """Name of the policy in paths: `cabs_d_linear__literal` for `cabs_d_linear@literal`.
 
-    Options have `-` for `=`, which DuckDB would read as a column of a partitioned table.
+    Options have `-` in place of `=`, which DuckDB would read as a column of a partitioned table.
     """
     return check_policy_name(name).replace("@", "__").replace("=", "-")
 
 
 def all_policies() -> list[str]:
-    """Every `name` and every `name@preset` that is not the policy's default, in the order of the records."""
+    """List every policy with its default preset as `name`, and with each other preset as `name@preset`."""
     return [
         f"{record.name}@{preset}" if i else record.name
         for record in policies().values()
@@ -132,24 +150,29 @@ def all_policies() -> list[str]:
 
 
 def random_key(name: str) -> str:
-    """The text that a policy's random streams are keyed by: its name and preset.
+    """Text that keys a policy's random streams: its name and preset without options.
 
-    Without options: what differs between two values of an option is then the option alone.
+    Two values of an option thus have the same random numbers and differ in the option alone.
     """
     return name_and_options(name)[0]
 
 
 def policy_label(name: str) -> str:
-    """`cabs_d_linear@literal` -> `CABS-D linear (literal)`; names outside the catalog stay as they are."""
+    """Name of a policy in reports: `CABS-D linear (literal)` for `cabs_d_linear@literal`.
+
+    A name outside the catalog stays as it is.
+    """
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
     record = policies().get(base)
-    notes = [*filter(None, [preset]), *(f"{key} {_option_text(value)}" for key, value in options.items())]
-    return (record.title if record else base) + (f" ({', '.join(notes)})" if notes else "")
+    title = record.title if record else base
+    notes = [preset] if preset else []
+    notes += [f"{key} {_option_text(value)}" for key, value in options.items()]
+    return f"{title} ({', '.join(notes)})" if notes else title
 
 
 def policy_description(name: str) -> str:
-    """One sentence on a policy (and its preset, where the name says it) for the asset catalogue."""
+    """Describe a policy for the asset catalogue, with its preset if the name has one."""
     base, preset = split_name(name)
     text = f"Replay of {policies()[base].description}"
     if "@" not in name_and_options(name)[0]:
@@ -158,7 +181,7 @@ def policy_description(name: str) -> str:
 
 
 def policy_table() -> list[dict[str, Any]]:
-    """One row per policy and preset, for the SQL source `catalog.policies`."""
+    """Return one row a policy and preset, for the SQL source `catalog.policies`."""
     return [
         {
             "base_policy": record.name,

@@ -1,4 +1,4 @@
-"""The record of a policy: all that the project says about it outside its own module."""
+"""The record of a policy, which holds all texts and properties of the policy outside the policy's module."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,25 +27,28 @@ FIXED_PRESETS = ("literal", "practical", "published", "lin_ucb_expert")
 
 @dataclass(frozen=True)
 class PolicyRecord:
-    """All that is said about a policy, in one place.
+    """Description of a policy.
 
     Attributes:
-        name: in pool files and on the command line; lower case letters, digits and single underscores.
-        family: policies of a family are computed by one asset function.
-        path: `module:Class` of the `Policy` subclass; imported when the policy is first built.
-        title: how reports write it.
-        description: one sentence fragment for the asset catalogue, with its full stop.
-        feedback: what it learns from online: `none`, `bandit` (the played arm's reward) or `full` (every
-            arm's, which no router can see: an upper bound).
-        start: what it is given before the first round: `nothing`, `surrogates` or offline `labels`.
-        presets: names of its presets, the default first; their settings are `PRESETS` of the class.
-        preset_starts: {preset: start} where a preset starts from something else.
-        tuning: {option: values} of the grid that tuning searches; empty: nothing to tune.
-        references: where it comes from.
-        experts: policies that it mixes; reports compare it with them.
-        bandit: of an upper bound, the policy with the same learner that sees the played arm's reward alone.
-        style: (number of the colour, dash pattern, number of the symbol) in plots; None: from the name.
-        headline: whether plots show it from the start.
+        name: name in pool files and on the command line; lower case letters, digits and single underscores.
+        family: group of policies that one asset function computes.
+        path: `module:Class` of the `Policy` subclass, which is imported when the policy is first built.
+        title: name in reports.
+        description: sentence fragment for the asset catalogue, with its full stop.
+        feedback: rewards that the policy learns from online: `none`, `bandit` (of the played arm) or
+            `full` (of
+            every arm, which no router can see, so the policy is an upper bound).
+        start: data that the policy gets before the first round: `nothing`, `surrogates` or offline `labels`.
+        presets: names of the presets, the default first. The class has their options in `PRESETS`.
+        preset_starts: `{preset: start}` of presets that get other data than `start`.
+        tuning: `{option: values}` of the grid that tuning searches. Empty if there is nothing to tune.
+        references: publications.
+        experts: policies that this one mixes; reports compare it with them.
+        bandit: for an upper bound, the policy with the same learner that sees only the played arm's reward.
+        style: number of the colour, dash pattern and number of the symbol in plots. None derives them
+            from the
+            name.
+        headline: True if plots show the policy when the page opens.
     """
 
     name: str
@@ -71,9 +74,9 @@ class PolicyRecord:
 
     @property
     def learns(self) -> bool:
-        """Whether rewards change what it does."""
+        """True if rewards change the policy's decisions."""
         return self.family != "static" and self.feedback != "none"
 
     def starts_from(self, preset: str) -> Start:
-        """What the policy is given before the first round under one of its presets."""
+        """Return the data that the policy gets before the first round under a preset."""
         return self.preset_starts.get(preset, self.start)

@@ -1,7 +1,7 @@
-"""Cost regimes of the cost sensitivity rho: one table, which SQL calls too.
+"""Cost regimes: low, medium and high cost sensitivity rho.
 
-On the paper's grid (0, 50, ..., 1000, or a part of it) they are the paper's (section Experiments, Setup). Any
-other grid is cut into thirds by the rank of its rhos.
+On the paper's grid (0, 50, ..., 1000, or a part of it) the regimes are the paper's (section Experiments,
+Setup). Any other grid is cut into thirds by the rank of its rhos. SQL calls these functions too.
 
 rho is in score units per USD.
 """
@@ -13,28 +13,35 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Regime:
-    """A cost regime: the rhos up to `limit` (with it, if `closed`) that no earlier regime has."""
+    """A cost regime on the paper's grid: the rhos below a limit that no earlier regime has.
+
+    Attributes:
+        name: low, medium or high.
+        limit: end of the regime.
+        closed: True if `limit` itself belongs to the regime.
+    """
 
     name: str
     limit: float
     closed: bool
 
 
-#: in the order in which tables show them
+#: regimes in the order in which tables show them
 _TABLE = (Regime("low", 300.0, True), Regime("medium", 800.0, False), Regime("high", math.inf, False))
 REGIMES = tuple(regime.name for regime in _TABLE)
 
 
 #: the paper's grid holds every multiple of the step up to its end
-_PAPER_STEP, _PAPER_END = 50, 1000
+_PAPER_STEP = 50
+_PAPER_END = 1000
 
 
 def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
-    """Regime of a rho on a grid; on the paper's `low` for rho <= 300, `medium` below 800, else `high`.
+    """Name of the regime of a rho on a grid: on the paper's `low` up to 300, `medium` below 800, then `high`.
 
     Args:
         rho: cost sensitivity, >= 0.
-        grid: [R] all rhos of the pool; default: the paper's.
+        grid: all rhos of the pool. None takes the paper's grid.
 
     Raises:
         ValueError: rho is negative or not finite, or a grid that is not the paper's does not hold it.
@@ -50,12 +57,12 @@ def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
 
 
 def is_paper_grid(grid: Sequence[float]) -> bool:
-    """Whether every rho of the grid is one of the paper's."""
+    """Return True if every rho of the grid is one of the paper's."""
     return all(0 <= rho <= _PAPER_END and rho % _PAPER_STEP == 0 for rho in grid)
 
 
 def regime_table(grid: Sequence[float]) -> dict[float, str]:
-    """{rho: regime} of a grid, ascending: the rule as data.
+    """Return `{rho: name of the regime}` of a grid, ascending.
 
     >>> regime_table((0, 0.1, 0.2, 0.5, 1, 2))
     {0.0: 'low', 0.1: 'low', 0.2: 'medium', 0.5: 'medium', 1.0: 'high', 2.0: 'high'}

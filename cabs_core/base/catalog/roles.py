@@ -1,13 +1,17 @@
-"""Policies that the project itself asks for by name: baselines, references and defaults."""
+"""Names of the policies that the project itself uses as baselines, references and defaults."""
 
-RANDOM, BEST_SINGLE, ORACLE_BEST = "random", "best_single", "oracle_best"
-#: replayed for comparison; nobody would deploy them as a router
+RANDOM = "random"
+BEST_SINGLE = "best_single"
+ORACLE_BEST = "oracle_best"
+#: policies that are replayed for comparison and never deployed as a router
 NO_ROUTERS = (RANDOM, BEST_SINGLE)
-#: what regret is relative to, and what `replay` plays, unless another is named
-REFERENCE, PROPOSED = "lin_ucb", "cabs_d_linear"
-#: what routes before there is any outcome (`router.cold`)
+#: policy that cumulative regret is relative to, unless a pool file names another one
+REFERENCE = "lin_ucb"
+#: policy that `replay` plays, unless another one is named
+PROPOSED = "cabs_d_linear"
+#: policy that routes before any outcome is known (`router.cold`)
 COLD_START = "pareto_bandit"
-#: of a pool file that names none
+#: policies of a pool file that names none
 DEFAULT_POLICIES = (
     *(RANDOM, BEST_SINGLE, ORACLE_BEST, "knn", "ridge", "carrot", "kernel_ridge", "epsilon_greedy"),
     *("square_cb", REFERENCE, "lin_ts", "lin_ucb_full", "cabs_c_linear", PROPOSED, "hier_mix"),

@@ -1,6 +1,6 @@
-"""Sources of outcomes: one record per `source.kind` of a pool file.
+"""Records of the sources of outcomes, one for each `source.kind` of a pool file.
 
-Other packages bring theirs (`cabs.sources`).
+Other packages add sources by the entry points `cabs.sources`.
 """
 
 from collections.abc import Mapping
@@ -14,21 +14,25 @@ _SOURCES = "cabs_core.data.outcomes.sources"
 
 @dataclass(frozen=True)
 class SourceRecord:
-    """What is said about a source of outcomes, in one place.
+    """Description of a source of outcomes.
 
     Attributes:
         name: `source.kind` in pool files; lower case letters, digits and single underscores.
-        path: `module:function`; called with the pool's `Source`, whose paths are absolute, it returns
-            `RawOutcomes` with every model and query that the source has. `file`, `logs`: the `PoolFile`.
-        description: one sentence fragment, with its full stop.
-        remote: what it reads is downloaded, unless the pool names a mirror.
-        table: it reads the file `source.path`.
-        ordered: the models' rows are joined by their order, not by a key, so that they may be misaligned.
-        logged: one model answered each prompt; such a pool is not replayed but estimated from.
-        collected: the models are asked first (stages `answers` and `scores`), and `path` is called with the
-            folders of both.
-        costs: `module:function`; called with the `PoolFile`, it returns the mean cost of a call of each
-            model, USD, that is to be expected before anything is asked. Of a collected source.
+        path: `module:function` that reads the source. It is called with the pool's `Source`, whose paths are
+            absolute (the sources `file` and `logs` get the `PoolFile`), and returns `RawOutcomes` with all
+            models and queries of the source.
+        description: sentence fragment, with its full stop.
+        remote: True if the source is downloaded, unless the pool names a mirror.
+        table: True if the source is the file `source.path`.
+        logged: True if one model answered each prompt. Such a pool is not replayed; its log gives estimates.
+        collected: True if the models are asked first (stages `answers` and `scores`). `path` is then
+            called with
+            the folders of both stages.
+        costs: of a collected source, `module:function` that takes the `PoolFile` and returns the mean
+            cost in USD
+            that a call of each model is expected to have before any model is asked.
+        ordered: True if rows of several models are joined by their order, not by a key, and may be
+            misaligned.
     """
 
     name: str
@@ -43,7 +47,7 @@ class SourceRecord:
 
     @property
     def module(self) -> str:
-        """The module that reads it."""
+        """Name of the module that reads the source."""
         return self.path.partition(":")[0]
 
 
@@ -75,5 +79,5 @@ _BUILT_IN = (
 
 @cache
 def sources() -> Mapping[str, SourceRecord]:
-    """{kind: record} of every source: built-in ones, then plug-ins."""
+    """Return `{kind: record}` of every source: built-in ones, then those of other packages."""
     return records("cabs.sources", _BUILT_IN)

@@ -1,9 +1,9 @@
-"""How sure a figure is. Pure NumPy; no files, no policies.
+"""Standard errors, intervals and tests, as functions of NumPy arrays.
 
-clusters     what an independent observation is: prompts with near-copies, conversations
+clusters     independent observations: prompts with their near-copies, or conversations
 uncertainty  standard errors, their intervals and p-values; many comparisons
 paired       bounds of mean paired differences, exact where losses are rare
 costs        share of all money that a few clusters hold
-bootstrap    resampling, for what has no formula
-people       what people would say, from a sample and an instrument's verdicts
+bootstrap    resampling, for figures whose error has no formula
+people       means of people's scores, from a labelled sample and a judge's scores
 """

@@ -1,4 +1,4 @@
-"""Resampling over clusters of queries, for what has no formula."""
+"""Resampling over clusters of queries, for figures whose error has no formula."""
 
 from collections.abc import Callable, Iterator
 from functools import lru_cache
@@ -16,10 +16,9 @@ _MOST_KEPT = 8_000_000
 
 @lru_cache(maxsize=8)
 def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
-    """[replicates, n] how often each of n clusters is drawn with replacement
-    (multinomial), float32, read-only.
+    """Draw n clusters with replacement; return how often each is drawn, float32 `[replicates, n]`, read-only.
 
-    The same (n, seed) always gives the same weights, so that two routers are resampled together.
+    Equal n and seed give equal weights, so that two routers are resampled together.
     """
     rng = np.random.Generator(np.random.PCG64([seed, n, replicates]))
     weights = np.empty((replicates, n), dtype=np.float32)
@@ -40,12 +39,14 @@ def bootstrap_ratio(
     """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries.
 
     Args:
-        numerators: [..., n], one value a query (a mean: the values themselves).
-        denominators: the same shape, or None for ones (then the replicates are those of a mean).
-        clusters: [n] queries of one are drawn together; None: each alone.
+        numerators: `[..., n]`, one value a query.
+        denominators: `[..., n]`, or None for ones, which gives replicates of a mean.
+        clusters: `[n]` equal values for queries that are drawn together. None draws each alone.
+        replicates: number of draws.
+        seed: of the draws.
 
     Returns:
-        [..., replicates]; NaN or infinite where a resampled denominator is zero.
+        `[..., replicates]`. A replicate is NaN or infinite if its denominator is 0.
     """
     numerators = np.asarray(numerators, dtype=np.float64)
     if denominators is None and clusters is not None:
@@ -61,12 +62,13 @@ def bootstrap_ratio(
 
 
 def bootstrap_interval(figure: Callable[[np.ndarray], float], clusters: ArrayLike) -> tuple[float, float]:
-    """Two-sided 95 % percentile interval of any figure of n rows; clusters are drawn again, whole.
+    """Two-sided 95 % percentile interval of a figure, by resampling whole clusters of rows.
 
     Args:
-        figure: (indices of rows) -> value; replicates in which it is NaN are left out. Where it always is, so
-            are both ends.
-        clusters: [n] equal for rows that are drawn together.
+        figure: function of an array of row indices. Replicates in which it is NaN are left out; if all
+            are, both
+            ends are NaN.
+        clusters: `[n]` equal values for rows that are drawn together.
     """
     index = np.unique(np.asarray(clusters), return_inverse=True)[1]
     rows = np.arange(len(index))
@@ -79,9 +81,9 @@ def bootstrap_interval(figure: Callable[[np.ndarray], float], clusters: ArrayLik
 
 
 def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """[..., replicates] resampled means.
+    """Means `[..., replicates]` of values `[..., n]`, resampled with weights `[replicates, n]`.
 
-    Centred first, so that single-precision products keep the spread exact.
+    Values are centred first, so that products in single precision keep the spread exact.
     """
     centre = values.mean(axis=-1, keepdims=True)
     resampled: np.ndarray = (values - centre).astype(np.float32) @ weights.T / values.shape[-1] + centre
@@ -89,12 +91,12 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
-    """Sums `[draws, C]` of the rows of `[G, C]` values, drawn again with replacement.
+    """Sums `[draws, C]` of the rows of values `[G, C]`, drawn with replacement.
 
-    The same number of rows and the same seed always give the same draws.
+    Equal numbers of rows and equal seeds give equal draws.
     """
     count = len(values)
-    # an answer draws from the same number of rows several times, but of many rows the draws fill the memory
+    # an answer draws from equal numbers of rows several times, but draws of many rows would fill the memory
     is_small = count * draws <= _MOST_KEPT
     blocks = _kept_draws(count, draws, seed) if is_small else _draws(count, draws, seed)
     return np.concatenate([times.astype(np.float64) @ values for times in blocks])
@@ -102,6 +104,7 @@ def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
 
 @lru_cache(maxsize=2)
 def _kept_draws(count: int, draws: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Return all blocks of `_draws`, and keep them in memory for the next call."""
     return tuple(_draws(count, draws, seed))
 
 

@@ -1,11 +1,10 @@
-"""What an independent observation is: a prompt with its near-copies, or the conversation that it belongs to.
+"""Clusters: the independent observations, which are prompts with their near-copies, or conversations.
 
-    cluster = clusters_of(group, sessions)          # [n] equal numbers: one observation
-    contribution = influence(values, weights, cluster)
+    cluster = clusters_of(group, sessions)  # [n] equal numbers for dependent rows
+    sums = cluster_sums(values, cluster)    # [G] one sum a cluster
 
-Rows of one prompt (sampled answers, several models), of prompts that are nearly the same,
-and of one conversation depend on each other. Errors, degrees of freedom and "how many were seen" are those
-of clusters; splits keep them whole.
+Rows of one prompt, of prompts that are nearly alike, and of one conversation depend on each other. Standard
+errors and their degrees of freedom are therefore those of clusters, and splits keep clusters whole.
 """
 
 from collections.abc import Sequence
@@ -13,18 +12,20 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: a text of more conversations than this share of them (and this number)
-#: is a form that traffic has, "hello": it links none
-COMMON_SHARE, COMMON_LEAST = 0.02, 10
+#: a text that occurs in more conversations than this share of them, and this number, links none of them; such
+#: texts, like "hello", are common in traffic
+COMMON_SHARE = 0.02
+COMMON_LEAST = 10
 
 
 def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray | None = None) -> np.ndarray:
-    """`[n]` int64 from 0: the connected components of rows that share a prompt or a conversation.
+    """Number the clusters of rows, int64 `[n]` from 0: connected by a prompt or a conversation.
 
     Args:
-        groups: `[n]` any values, equal for rows of one prompt or of near-copies.
-        sessions: `[n]` names of conversations; None or '': not known. A group that stands in many
-            conversations (`COMMON_SHARE`) links none of them: its rows there belong to their conversations.
+        groups: `[n]` equal values for rows of one prompt or of near-copies.
+        sessions: `[n]` names of conversations; None or empty if a conversation is unknown. A group that
+            occurs
+            in many conversations (`COMMON_SHARE`) does not link them: its rows belong to their conversations.
     """
     from scipy.sparse import coo_matrix  # noqa: PLC0415  (memory that a server does without)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415
@@ -49,7 +50,11 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
 
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
-    """`[..., G]` sums of the last axis by cluster, by the clusters' values; None: every value alone."""
+    """Sum values `[..., n]` by cluster, `[..., G]`, in the order of the clusters' values.
+
+    Args:
+        clusters: `[n]`, or None to return every value alone.
+    """
     values = np.asarray(values, dtype=np.float64)
     if clusters is None or not values.size:
         return values
@@ -60,7 +65,10 @@ def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
 
 
 def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """How many clusters of equal weight are as good: (sum w)^2 / sum w^2, Kish 1965; 0 for none."""
+    """Number of clusters of equal weight that are as good as these: (sum w)^2 / sum w^2 (Kish 1965).
+
+    The number is 0 if all weights are 0.
+    """
     sums = cluster_sums(weights, clusters)
     square = float((sums**2).sum())
     return float(sums.sum()) ** 2 / square if square > 0.0 else 0.0

@@ -1,8 +1,7 @@
-"""What people would say, from a labelled sample and an instrument's verdict on everything:
-prediction-powered inference.
+"""Means of people's scores, from a labelled sample and a judge's scores of everything.
 
-Source: Angelopoulos, Duchi and Zrnic 2023, "PPI++": the weight of the judged part is chosen
-so that labels alone are never better.
+The method is prediction-powered inference (Angelopoulos, Duchi and Zrnic 2023, "PPI++"). The weight of the
+judge's scores is chosen so that labels alone are never better.
 """
 
 import math
@@ -16,7 +15,13 @@ from cabs_core.base.statistics.uncertainty import LEVEL, mean_error
 
 @dataclass(frozen=True)
 class Sampled:
-    """A figure with its 95 % interval, from n items."""
+    """A mean with its 95 % interval.
+
+    Attributes:
+        value: the mean.
+        low, high: ends of the interval.
+        n: number of labelled items.
+    """
 
     value: float
     low: float
@@ -24,8 +29,13 @@ class Sampled:
     n: int
 
     def clear(self, compared: int = 1) -> bool:
-        """Whether the interval leaves 0 out, widened for so many figures that are looked at (Bonferroni,
-        as normal errors are)."""
+        """Return True if the interval does not hold 0.
+
+        Args:
+            compared: number of figures that are looked at together. The interval is widened for it by
+                Bonferroni's
+                rule, as that of a normal error.
+        """
         wider = float(special.ndtri(1 - LEVEL / 2 / max(compared, 1)) / special.ndtri(1 - LEVEL / 2))
         return (
             self.value - wider * (self.value - self.low) > 0
@@ -39,21 +49,25 @@ class Sampled:
 def corrected_mean(
     judged: np.ndarray, people: np.ndarray, rest: np.ndarray, clusters: np.ndarray | None = None
 ) -> Sampled:
-    """The mean that people would give, from a labelled sample and judgements of all: prediction-powered.
+    """Estimate the mean of people's scores, from a labelled sample and a judge's scores of all items.
 
     Args:
-        judged, people: `[n]` of the labelled items, drawn at random, scores in [0, 1].
-        rest: `[N - n]` judged only.
-        clusters: `[n]` equal for labels that depend on each other,
-            such as those of one prompt; None: none do.
+        judged: `[n]` the judge's scores of the labelled items, in [0, 1].
+        people: `[n]` people's scores of these items, which were drawn at random.
+        rest: `[N - n]` the judge's scores of the other items.
+        clusters: `[n]` equal values for labels that depend on each other, such as those of one prompt.
+            None if
+            none do.
 
     Returns:
-        its estimate with a two-sided 95 % interval (`statistics.uncertainty`):
-        a good judge errs so rarely that few labels show no error, which leaves room for some.
+        The estimate with its 95 % interval, which is infinite for fewer than two labels. The interval allows
+        for errors of the judge that a few labels may have missed.
     """
-    n, m = len(people), len(rest)
+    n = len(people)
+    m = len(rest)
     if n < 2:
-        return Sampled(float(people.mean()) if n else float("nan"), float("-inf"), float("inf"), n)
+        value = float(people.mean()) if n else float("nan")
+        return Sampled(value, float("-inf"), float("inf"), n)
     weight = 0.0
     if m and float(judged.var(ddof=1)) > 0:
         pooled = float(np.concatenate([judged, rest]).var(ddof=1))
@@ -61,7 +75,7 @@ def corrected_mean(
         weight = min(max(both / (pooled * (1 + n / m)), 0.0), 1.0)
     value = float((people - weight * judged).mean() + (weight * rest.mean() if m else 0.0))
     error = mean_error(people - weight * judged, clusters=clusters)
-    if m > 1:  # two independent samples: their variances add
+    if m > 1:  # the variances of two independent samples add
         error = error.with_trials(weight * float(rest.std(ddof=1)) / float(np.sqrt(m)), m)
     return Sampled(value, *error.interval(value, largest=1.0), n)
 
@@ -73,30 +87,34 @@ def corrected_sum(
     clusters: np.ndarray | None = None,
     stands: np.ndarray | None = None,
 ) -> Sampled:
-    """Mean over n prompts of sum_j weight_j score_j as people would have it, from some labelled answers.
+    """Estimate the mean over n prompts of sum_j weight_j score_j by people's scores, of which some are known.
 
     Args:
-        weight, judged, people: `[n, K]`, people nan where nobody labelled the answer;
-            which ones were is random.
-        clusters: `[n]` of the prompts, or None.
-        stands: `[n, K]` for how many answers to its prompt a labelled one stands; None: for all K.
+        weight: `[n, K]` weights of the answers.
+        judged: `[n, K]` the judge's scores.
+        people: `[n, K]` people's scores, NaN if nobody labelled the answer. Labelled answers were drawn at
+            random.
+        clusters: `[n]` equal values for prompts that depend on each other. None if none do.
+        stands: `[n, K]` number of answers to the prompt that a labelled answer represents. None if it
+            represents
+            all K.
 
-    Source: the difference estimator, Cassel, Saerndal and Wretman 1976: judgements of all,
-    and the mean error of the labelled.
+    Source: the difference estimator of Cassel, Saerndal and Wretman 1976, which adds the judge's errors on
+    labelled answers to the judge's scores of all.
     """
     n, k = weight.shape
     row, arm = np.nonzero(~np.isnan(people))
     members = np.arange(n) if clusters is None else clusters
-    of = k if stands is None else stands[row, arm]
-    wrong = of * weight[row, arm] * (people[row, arm] - judged[row, arm])
+    represented = k if stands is None else stands[row, arm]
+    wrong = represented * weight[row, arm] * (people[row, arm] - judged[row, arm])
     by_judge = (weight * judged).sum(axis=1)
     value = float(by_judge.mean() + (wrong.mean() if len(wrong) else 0.0))
-    # an answer that nobody labelled may be judged wrong by one, where it is asked for
     error = mean_error(wrong, clusters=members[row])
     sampled = mean_error(by_judge, clusters=clusters)
-    # a judge who sees half of what people see errs where it rates high: both parts move together
+    # a judge with a weak view errs more where the judge's scores are high, so both parts are correlated
     together = float(np.cov(wrong, by_judge[row])[0, 1]) / sampled.clusters if len(wrong) > 1 else 0.0
     se = math.sqrt(sampled.value**2 + max(2 * together, 0.0))
     error = error.with_trials(se, int(sampled.clusters))
+    # the judge may be wrong by up to 1 on an answer that nobody labelled
     largest = float(np.abs(weight).sum(axis=1).mean())
     return Sampled(value, *error.interval(value, largest=largest), len(wrong))

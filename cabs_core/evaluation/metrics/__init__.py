@@ -1,8 +1,8 @@
-"""Metrics: from traces to the figures that claims rest on. Pure NumPy; no files, no policies.
+"""Figures of replays, as functions of NumPy arrays.
 
     frontier     accuracy-cost frontier, non-decreasing convex hull, AIQ, cost at equal accuracy
     routing      arm shares, switching, effective number of arms, latency percentiles
 
-How sure they are says `cabs_core.base.statistics`. Marts call the functions that SQL has no form of
+Standard errors are in `cabs_core.base.statistics`. The marts call these functions
 (`dbt_like_sql/functions.py`).
 """

@@ -27,9 +27,10 @@ def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray
 
 
 def pareto_mask(costs: ArrayLike, scores: ArrayLike) -> np.ndarray:
-    """[m] True where no other point is at least as cheap and as good, and better in one of them.
+    """Mark the points that no other point beats: at least as cheap and as good, and better in one of both.
 
-    Equal points are both kept: neither dominates the other.
+    Returns:
+        bool `[m]`. Equal points do not beat each other.
     """
     costs, scores = _points(costs, scores)
     cheaper = (costs[:, None] <= costs) & (scores[:, None] >= scores)
@@ -50,7 +51,8 @@ def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray
     costs, scores = _points(costs, scores)
     hull: list[tuple[float, float]] = []
     for i in np.lexsort((-scores, costs)):
-        x, y = costs[i], scores[i]
+        x = costs[i]
+        y = scores[i]
         if hull and y <= hull[-1][1]:  # dearer or equal, and no better
             continue
         while len(hull) >= 2:
@@ -97,7 +99,10 @@ def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
 
 
 def cost_saved(costs: ArrayLike, scores: ArrayLike, baseline_cost: float, baseline_score: float) -> float:
-    """Share of the baseline's cost saved at the baseline's score, in (-inf, 1]; NaN: not reached."""
+    """Share of a baseline's cost that the hull saves at the baseline's score, at most 1.
+
+    NaN if the hull does not reach the score, or if the baseline costs nothing.
+    """
     if not baseline_cost > 0:
         return float("nan")
     return 1.0 - cost_at_score(costs, scores, baseline_score) / baseline_cost
@@ -115,22 +120,24 @@ def aiq_bootstrap_se(
     """Bootstrap standard error over clusters of queries of a router's AIQ, from 200 replicates.
 
     Args:
-        costs, scores: [rhos, n] per query means at every rho;
-            the queries are resampled for all rhos together.
-        plays: [rhos, n] how often each query was played (weights of the means), None for equally often.
+        costs, scores: `[rhos, n]` means of each query at every rho. Queries are resampled for all rhos
+            together.
+        cost_min, cost_max: see `aiq`.
+        plays: `[rhos, n]` how often each query was played. None if all were played equally often.
+        clusters: `[n]` equal values for queries that depend on each other. None if none do.
 
     Raises:
         ValueError: costs and scores are not `[rhos, n]` both.
     """
-    costs, scores = np.asarray(costs, dtype=np.float64), np.asarray(scores, dtype=np.float64)
+    costs = np.asarray(costs, dtype=np.float64)
+    scores = np.asarray(scores, dtype=np.float64)
     if costs.shape != scores.shape or costs.ndim != 2:
         raise ValueError(f"costs {costs.shape} and scores {scores.shape}: expected [rhos, n] for both")
     plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
     if cluster_sums(plays, clusters).shape[1] < 2:
         return float("nan")
-    x, y = (
-        bootstrap_ratio(plays * values, plays, clusters=clusters, replicates=200)
-        for values in (costs, scores)
-    )
-    values = [aiq(*point, cost_min, cost_max) for point in zip(np.maximum(x, 0.0).T, y.T)]
+    drawn_costs = bootstrap_ratio(plays * costs, plays, clusters=clusters, replicates=200)
+    drawn_scores = bootstrap_ratio(plays * scores, plays, clusters=clusters, replicates=200)
+    points = zip(np.maximum(drawn_costs, 0.0).T, drawn_scores.T, strict=True)
+    values = [aiq(x, y, cost_min, cost_max) for x, y in points]
     return float(np.std(values, ddof=1))

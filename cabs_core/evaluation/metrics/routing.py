@@ -1,11 +1,11 @@
-"""How a router behaves: which arms it plays, how often it switches between them, how long it takes."""
+"""Figures of a router's behaviour: shares of the arms, switches between arms, latencies."""
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 
 def arm_shares(actions: ArrayLike, arms: int) -> np.ndarray:
-    """[..., arms] share of the rounds in which each arm was played; actions [..., T] in 0..arms-1.
+    """Share of the rounds in which each arm was played, `[..., arms]`, from actions `[..., T]` in 0..arms-1.
 
     Raises:
         ValueError: there are no rounds, or an action is no arm.
@@ -21,7 +21,7 @@ def arm_shares(actions: ArrayLike, arms: int) -> np.ndarray:
 
 
 def switch_rate(actions: ArrayLike) -> np.ndarray:
-    """[...] share of rounds whose arm differs from the round before; 0 for a single round."""
+    """Share of rounds whose arm differs from that of the round before, `[...]`; 0 for a single round."""
     actions = np.asarray(actions)
     if actions.shape[-1] < 2:
         return np.zeros(actions.shape[:-1])
@@ -30,7 +30,7 @@ def switch_rate(actions: ArrayLike) -> np.ndarray:
 
 
 def effective_arms(shares: ArrayLike) -> np.ndarray:
-    """[...] exp(entropy) of the shares [..., K]: 1 for one arm, K for uniform play."""
+    """Effective number of arms, `[...]`: exp of the entropy of shares `[..., K]`, from 1 to K."""
     shares = np.asarray(shares, dtype=np.float64)
     positive = np.where(shares > 0, shares, 1.0)
     arms: np.ndarray = np.exp(-(positive * np.log(positive)).sum(axis=-1))
@@ -38,7 +38,9 @@ def effective_arms(shares: ArrayLike) -> np.ndarray:
 
 
 def latency_percentiles(seconds: ArrayLike) -> dict[str, float]:
-    """{'p50', 'p95', 'p99'} of the values, linear interpolation between order statistics; NaN when empty."""
+    """Percentiles of the finite values as `{"p50", "p95", "p99"}`, interpolated linearly; NaN without
+    values.
+    """
     finite: np.ndarray = np.asarray(seconds, dtype=np.float64).reshape(-1)
     finite = finite[np.isfinite(finite)]
     return {f"p{p}": float(np.percentile(finite, p)) if finite.size else float("nan") for p in (50, 95, 99)}

@@ -1,7 +1,7 @@
-"""Stress conditions of the stream (`base.catalog.conditions`): what happens during a replay of any problem.
+"""Stress conditions that change the stream of a replay (`base.catalog.conditions`).
 
-Regret under arms_* is against the best arm that was available. Conditions that change the data before
-anything is trained are in `cabs_core.data.outcomes.conditions`.
+Under `arms_arrive` and `arms_disappear` regret is against the best arm that was available. Conditions that
+change the data before anything is trained are in `cabs_core.data.outcomes.conditions`.
 """
 
 from __future__ import annotations
@@ -24,13 +24,21 @@ from cabs_core.evaluation.replay.sessions import Turns, in_conversations, kept_c
 if TYPE_CHECKING:
     from cabs_core.data.pool_files.sections import Replay
 
+#: longest delay of a reward in rounds
 MAX_DELAY = 200
+#: share of rewards that never arrive
 LOST = 0.1
 
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """Orders and arrivals of the lanes (see `policies.play.Lane`); turns: their conversations, if any."""
+    """The orders of all lanes under a condition.
+
+    Attributes:
+        orders: `[T]` queries of each lane.
+        arrivals: rounds in which rewards arrive, of each lane (`policies.play.Lane`). None if at once.
+        turns: conversations of each lane, or None if the condition is not `sessions`.
+    """
 
     orders: list[np.ndarray]
     arrivals: list[np.ndarray | None]
@@ -49,9 +57,18 @@ def stream_condition(
     rounds: int | None = None,
     sessions: Sessions | None = None,
 ) -> StreamPlan:
-    """Apply a condition: orders, arrivals and conversations of all lanes; arm windows are set on `stream`.
+    """Apply a condition to the orders of all lanes. The rounds in which arms can be played are set on
+    `stream`.
 
-    Data-level names change nothing here: the problem at hand was built under them.
+    Conditions that change data change nothing here, since the problem was already made under them.
+
+    Args:
+        name: the condition.
+        orders: `[n]` queries of each trial.
+        trials: numbers of the trials.
+        seed, pool: keys of the random streams.
+        rounds: number of rounds to play. None plays whole orders.
+        sessions: settings of conversations. None takes the defaults.
 
     Raises:
         PolicyError: rounds are not within an order.
@@ -95,19 +112,20 @@ def _conversations(
     pool: str,
     rounds: int,
 ) -> tuple[list[np.ndarray], list[Turns]]:
-    """(orders, turns) of the first rounds of every trial."""
+    """Arrange every trial as conversations; return orders of all rounds and turns of the first `rounds`."""
     played = [
         in_conversations(o, problem.tasks, problem.times, options, _generator("sessions", seed, pool, i))
         for o, i in zip(orders, trials, strict=True)
     ]
-    return [o for o, _ in played], [
-        Turns(turns.number[:rounds], turns.in_tools[:rounds]) for _, turns in played
-    ]
+    arranged = [order for order, _ in played]
+    first_turns = [Turns(turns.number[:rounds], turns.in_tools[:rounds]) for _, turns in played]
+    return arranged, first_turns
 
 
 def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:
-    """The problem with the costs that each model has where it alone answers the conversations of replays."""
-    trials, n = range(settings.trials), problem.n
+    """Return the problem with each model's costs as if that model alone answered all turns (`kept_costs`)."""
+    trials = range(settings.trials)
+    n = problem.n
     orders = [in_time(query_order(settings.order_seed, pool, i, n), problem.times) for i in trials]
     rounds = settings.rounds or n
     orders, turns = _conversations(
@@ -122,13 +140,18 @@ def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generat
 
 
 def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
-    """An order sorted by the queries' times `[n]`, ties in the order's sequence; None: the order as it is."""
-    return order if times is None else order[np.argsort(times[order], kind="stable")]
+    """Sort an order by the queries' times `[n]`, with ties as they are; None returns the order unchanged."""
+    if times is None:
+        return order
+    return order[np.argsort(times[order], kind="stable")]
 
 
 def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """The queries `[n]` of an order, rearranged so that early rounds are mostly of one half of the tasks
-    (random per trial), late rounds mostly of the other: a query's time is Beta(1, 3) or Beta(3, 1)."""
+    """Rearrange an order so that one half of the tasks mostly comes early, the other half mostly late.
+
+    The halves are drawn at random. A query's time is drawn from Beta(1, 3) or Beta(3, 1), by the half of its
+    task.
+    """
     names = np.unique(tasks)
     late = set(generator.permutation(names)[: len(names) // 2].tolist())
     is_late = np.isin(tasks[order], list(late))
@@ -139,7 +162,11 @@ def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Gener
 
 
 def delayed_arrivals(total: int, generator: np.random.Generator) -> np.ndarray:
-    """int64 [A, 2]: (round at whose end the reward arrives, round it belongs to), sorted; none lost."""
+    """Draw the arrivals of delayed rewards, int64 `[A, 2]`, sorted.
+
+    The columns are the round at whose end a reward arrives, and the round to which it belongs. Rewards that
+    are lost, or would arrive after the last round, are left out.
+    """
     rounds = np.arange(total)
     arrive = rounds + generator.integers(1, MAX_DELAY + 1, size=total)
     keep = (generator.random(total) >= LOST) & (arrive < total)

@@ -1,9 +1,8 @@
-"""The replay engine: one policy, one rho, several trials (lanes) over a problem's arrays.
+"""The replay of one policy at one rho, in several trials, over a problem's arrays.
 
-Lanes are independent: every lane has its own policy and its own random streams, keyed by (order_seed, pool,
-policy, rho, trial, purpose), so neither the number of threads nor the order of lanes changes any result.
-Policies run compiled loops over chunks of rounds; between chunks the engine reports progress and heeds
-cancellation.
+Each trial is a lane with a policy of its own and random streams keyed by order seed, pool, policy, rho, trial
+and purpose, so neither the number of threads nor the order of lanes changes a result. Policies run compiled
+loops over chunks of rounds. Between chunks the engine reports progress and may be cancelled.
 
 rho is in score units per USD.
 """
@@ -36,24 +35,33 @@ from cabs_core.evaluation.replay.external import external_name, fresh_copies, pl
 from cabs_core.evaluation.replay.result import ReplayResult
 from cabs_core.evaluation.replay.sessions import Talk, play_talks, tokens_of
 
+#: number of rounds that are played between two reports of progress
 CHUNK = 1024
 Progress = Callable[[float, str], None]
 
 
 class ReplayCancelled(Exception):
-    """Raised when `cancel()` returns True; nothing was returned or written."""
+    """A replay was cancelled, because `cancel()` returned True. Nothing was returned or written."""
 
 
 def default_threads() -> int:
-    """Lanes at once: `CABS_THREADS`, else the processors this process may use."""
+    """Number of lanes to play at once: `CABS_THREADS`, or the number of processors that the process may
+    use.
+    """
     value = os.environ.get("CABS_THREADS")
     if value:
         return max(1, int(value))
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
-    """Arrays that all lanes of a replay at this rho share."""
+    """Make the arrays that all lanes of a replay at this rho share.
+
+    Raises:
+        PolicyError: rho is out of range.
+    """
     rho = states.number("replay", "rho", rho, 0.0, states.RHO_LIMIT)
     share = problem.metadata.get("binary_share")
     if share is None:
@@ -120,16 +128,16 @@ def replay(
         trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
         seed: `order_seed`. A trial's order depends only on (seed, pool, trial) and on the problem's times.
         pool: name for the seeds and the record; default the problem's.
-        rounds: play only the first rounds of every order; None: every query once.
-        order: rows `[trials, T]` instead of the seeded orders.
+        rounds: number of rounds to play of every order. None plays every query once.
+        order: `[trials, T]` queries to play. None makes orders from the seed.
         condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
         sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
             (`pool_files.sessions.Sessions`).
-        latency_weight: rho1, score units per second; needs latencies where positive.
-        threads: lanes at once, default all processors; changes no result.
+        latency_weight: rho1, score units per second. A positive one needs latencies.
+        threads: number of lanes at once, default all processors. It changes no result.
         progress: called with (fraction, text) between chunks of rounds.
-        cancel: asked between chunks; True raises ReplayCancelled.
-        options, **overrides: settings of the policy over its preset (both forms; keywords win).
+        cancel: called between chunks; if it returns True, ReplayCancelled is raised.
+        options, **overrides: options that override the policy's preset. Keywords override `options`.
 
     Raises:
         PolicyError: unknown policy, preset, option or condition, or a value out of range.
@@ -146,12 +154,14 @@ def replay(
         problem, policy, rho, pool=pool, seed=seed, latency_weight=latency_weight, condition=condition
     )
     options = _options(options, overrides)
-    threads = (
-        default_threads() if threads is None else states.whole_number("replay", "threads", threads, 1, 4096)
-    )
+    if threads is None:
+        threads = default_threads()
+    else:
+        threads = states.whole_number("replay", "threads", threads, 1, 4096)
     watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
     stream = make_stream(problem, asked.rho, asked.latency_weight)
-    numbers, conversations = _trial_numbers(trials), _sessions(sessions, condition)
+    numbers = _trial_numbers(trials)
+    conversations = _sessions(sessions, condition)
     plan = stream_condition(
         condition,
         problem,
@@ -171,7 +181,7 @@ def replay(
 
 @dataclass(frozen=True)
 class _Settings:
-    """What identifies a replay, checked: the fields of its result of these names."""
+    """The checked settings that identify a replay, as in the fields of `ReplayResult` with these names."""
 
     policy: str
     rho: float
@@ -183,25 +193,31 @@ class _Settings:
 
 @dataclass(frozen=True)
 class _Watch:
-    """Who is told how far a replay is, and asked whether it is to end."""
+    """The callbacks for progress and cancellation, with the name of the replay for their texts."""
 
     name: str
     progress: Progress | None
     cancel: Callable[[], bool] | None
 
     def go_on(self, done: int, unit: str) -> None:
-        """Raises ReplayCancelled where `cancel()` says so."""
+        """Raise ReplayCancelled if `cancel()` returns True."""
         if self.cancel is not None and self.cancel():
             raise ReplayCancelled(f"replay of {self.name} was cancelled after {done} {unit}")
 
     def tell(self, done: int, total: int, text: str) -> None:
+        """Report that `done` of `total` units are played."""
         if self.progress is not None:
             self.progress(done / total, f"{self.name}: {text}")
 
 
 @dataclass(frozen=True)
 class _Players:
-    """Lanes and who plays them: policies (none: an object of another library), talks with `sessions`."""
+    """The lanes of a replay with what plays them.
+
+    Attributes:
+        policies: one a lane; empty for an object of another library.
+        talks: one a lane under condition `sessions`, otherwise None.
+    """
 
     lanes: list[Lane]
     policies: list[SafePolicy] = field(default_factory=list)
@@ -211,7 +227,11 @@ class _Players:
 def _settings(
     problem: Any, policy: Any, rho: Any, *, pool: Any, seed: Any, latency_weight: Any, condition: Any
 ) -> _Settings:
-    """PolicyError where a value is not one that can be replayed."""
+    """Check the settings of a replay.
+
+    Raises:
+        PolicyError: a value cannot be replayed.
+    """
     name = policy if isinstance(policy, str) else external_name(policy)
     if not isinstance(problem, ReplayProblem):
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
@@ -232,7 +252,7 @@ def _settings(
 
 
 def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings of the policy: keywords win."""
+    """Merge the policy's options; keywords override `options`."""
     if options is not None and not isinstance(options, Mapping):
         raise PolicyError(f"replay: options must be names and values, not {type(options).__name__}")
     return {**(options or {}), **overrides}
@@ -241,7 +261,7 @@ def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
 def _orders(
     problem: ReplayProblem, asked: _Settings, trials: Sequence[int], order: np.ndarray | None
 ) -> list[np.ndarray]:
-    """Rows of the problem in the order of play, int64 `[T]` a trial: seeded, or as given."""
+    """Queries in the order of play, int64 `[T]` for each trial: from the seed, or as given."""
     if order is None:
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
         return [in_time(rows, problem.times) for rows in seeded]
@@ -261,7 +281,7 @@ def _players(
     conversations: Sessions,
     options: Mapping[str, Any],
 ) -> _Players:
-    """A policy and a lane for every trial, and their conversations where the plan has some."""
+    """Make a policy and a lane for every trial, and its conversations under condition `sessions`."""
     new_policy = partial(
         policy_of_trial,
         stream,
@@ -271,7 +291,7 @@ def _players(
         horizon=len(plan.orders[0]),
         options=options,
     )
-    with one_blas_thread():  # a warm start is a product too, and its last digits follow the number of threads
+    with one_blas_thread():  # the last digits of a warm start depend on the number of threads too
         policies = [new_policy(trial=trial) for trial in trials]
     lanes = [
         Lane.empty(o, arrivals, experts=p.algorithm.experts)
@@ -286,8 +306,9 @@ def _players(
 
 
 def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> float:
-    """Play all rounds, a chunk at a time; seconds spent."""
-    total, spent = len(players.lanes[0].order), 0.0
+    """Play all rounds, one chunk after another; return the seconds that this took."""
+    total = len(players.lanes[0].order)
+    spent = 0.0
     for start in range(0, total, CHUNK):
         watch.go_on(start, "rounds")
         stop = min(start + CHUNK, total)
@@ -303,7 +324,11 @@ def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> flo
 
 
 def _sessions(sessions: Sessions | Mapping[str, Any] | None, condition: str) -> Sessions:
-    """The option `sessions`, checked; PolicyError where it does not apply or is impossible."""
+    """Check the argument `sessions`, and return the default if it is None.
+
+    Raises:
+        PolicyError: the condition is another one, or a value is impossible.
+    """
     if sessions is not None and condition != "sessions":
         raise PolicyError(f"replay: sessions is for condition 'sessions'; the condition is {condition!r:.60}")
     if sessions is None or isinstance(sessions, Sessions):
@@ -324,7 +349,7 @@ def _replay_external(
     watch: _Watch,
     options: Mapping[str, Any],
 ) -> ReplayResult:
-    """`replay` of an object of another library, trial by trial."""
+    """Replay an object of another library, one trial after another."""
     name = asked.policy
     if plan.turns is not None:
         raise PolicyError(f"{name}: condition sessions needs a subclass of Policy, which is told of costs")
@@ -341,6 +366,7 @@ def _replay_external(
 
 
 def _trial_numbers(trials: Any) -> list[int]:
+    """Return the numbers of the trials, given their number or the numbers themselves."""
     if isinstance(trials, (int, np.integer)):
         return list(range(states.whole_number("replay", "trials", trials, 1, 1_000_000)))
     try:
@@ -357,8 +383,11 @@ def _trial_numbers(trials: Any) -> list[int]:
 def _result(
     players: _Players, stream: Stream, problem: ReplayProblem, asked: _Settings, seconds: float
 ) -> ReplayResult:
-    """The traces of all lanes; in conversations a cost depends on the model of the turn before."""
-    lanes, talks = players.lanes, players.talks
+    """Collect the traces of all lanes. In conversations costs, best utilities and rewards come from
+    `talks`.
+    """
+    lanes = players.lanes
+    talks = players.talks
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -366,11 +395,14 @@ def _result(
     best = np.stack([np.where(active, stream.utilities[lane.order], -np.inf).max(axis=1) for lane in lanes])
     gaps = np.stack([lane.gaps for lane in lanes]).astype(np.float32)
     traced = [lane.meta_weights for lane in lanes if lane.meta_weights is not None]
-    scores, costs, rewards = (x[order, actions] for x in (stream.scores, stream.costs, stream.utilities))
+    scores = stream.scores[order, actions]
+    costs = stream.costs[order, actions]
+    rewards = stream.utilities[order, actions]
     conversations: dict[str, Any] = {}
     if talks is not None:
         latencies = None if stream.latencies is None else stream.latencies[order, actions]
-        costs, best = (np.stack([getattr(talk, name) for talk in talks]) for name in ("costs", "best"))
+        costs = np.stack([talk.costs for talk in talks])
+        best = np.stack([talk.best for talk in talks])
         rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)
         conversations = {
             "turns": np.stack([talk.turns.number for talk in talks]).astype(np.int32),

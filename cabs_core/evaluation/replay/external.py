@@ -1,11 +1,11 @@
-"""Replay of a policy that is no `cabs_core.Policy`: any object with a method `predict`, `learn` if it learns.
+"""Replay of an object that is no `cabs_core.Policy`, but has a method `predict` and, if it learns, `learn`.
 
-It plays the same orders under the same conditions as every other policy, so that differences are paired. It
-sees the contexts alone; one that needs predictions, surrogates or saving should subclass `Policy`.
+The object plays the same orders under the same conditions as every policy, so differences are paired. It sees
+contexts alone; a policy that needs predictions, surrogates or saving should subclass `Policy`.
 
-`predict(context)` gets the features [d] and returns the index of an arm, or a probability for each of the K
-arms. `learn(context, arm, reward, probability)` is told the clipped utility of the played arm when its reward
-arrives. `name`, where there is one, or its class, is what results call it.
+`predict(context)` gets the features `[d]` and returns the index of an arm, or a probability for each of the K
+arms. `learn(context, arm, reward, probability)` gets the clipped utility of the played arm when the reward
+arrives. Results name the object by its attribute `name`, or by its class.
 """
 
 import copy
@@ -20,15 +20,18 @@ from cabs_core.base.streams import stream_key
 
 
 def external_name(policy: object) -> str:
-    """What results call the policy."""
+    """Name of the object in results: its attribute `name`, or the name of its class."""
     name = getattr(policy, "name", None)
-    return states.excerpt(name if isinstance(name, str) and name else type(policy).__name__, 200)
+    if not isinstance(name, str) or not name:
+        name = type(policy).__name__
+    return states.excerpt(name, 200)
 
 
 def fresh_copies(policy: object, count: int) -> list[Any]:
-    """Independent copies for the trials, by `copy.deepcopy`.
+    """Copy the object for every trial with `copy.deepcopy`.
 
-    PolicyError where it is not a policy or cannot be copied.
+    Raises:
+        PolicyError: the object has no method `predict`, or cannot be copied.
     """
     if isinstance(policy, type) or not callable(getattr(policy, "predict", None)):
         raise PolicyError(
@@ -42,10 +45,17 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
 
 
 def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tuple[object, ...]) -> None:
-    """Play a whole lane; arms are drawn from the stream of random numbers of `keys`.
+    """Play a whole lane.
+
+    Args:
+        policy: the object.
+        name: its name for messages.
+        stream: arrays of the replay.
+        lane: the trial, in which the played arms are written.
+        keys: parts of the key of the random stream that arms are drawn from.
 
     Raises:
-        PolicyError: it predicts neither an arm nor probabilities.
+        PolicyError: `predict` returns neither an arm nor probabilities.
     """
     rng = np.random.Generator(np.random.PCG64(int(stream_key("external", *keys)[0])))
     learn = getattr(policy, "learn", None)
@@ -56,11 +66,13 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
             pmf = np.where(available, pmf, 0.0)
             pmf = pmf / pmf.sum() if pmf.sum() > 0 else available / available.sum()
         arm = int(rng.choice(len(pmf), p=pmf))
-        lane.actions[t], lane.propensities[t] = arm, pmf[arm]
+        lane.actions[t] = arm
+        lane.propensities[t] = pmf[arm]
         for s in lane.due(t):
             if learn is None:
                 break
-            seen, played = int(lane.order[s]), int(lane.actions[s])
+            seen = int(lane.order[s])
+            played = int(lane.actions[s])
             learn(
                 stream.contexts[seen],
                 played,
@@ -70,7 +82,7 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
 
 
 def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
-    """The value that `predict` returned as probabilities, float64 [K] with sum 1."""
+    """Turn the value that `predict` returned into probabilities, float64 `[K]` with sum 1."""
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < arms:
         certain: np.ndarray = np.eye(arms)[int(value)]
         return certain

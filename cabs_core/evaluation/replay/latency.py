@@ -1,11 +1,11 @@
-"""How long one decision takes: single online `decide` and `update` calls, the path that serves live traffic.
+"""Time of single decisions, as a router makes them for live traffic.
 
-Replay plays whole lanes in compiled loops; its throughput says nothing about the wait of one request. Here a
-policy first learns from a stretch of a seeded order (in replay's loops, so that its state is that of a router
-in use), then serves further rounds one at a time. The first `warmup` of them are not timed: they compile what
-is compiled on first use. One BLAS and one torch thread, as in replay.
+A replay plays whole trials in compiled loops, and its speed does not show how long one request waits. Here a
+policy first learns from some rounds in the replay's loops, so that its state is that of a router in use. Then
+further rounds call `decide` and `update` one at a time. The first `warmup` of these are not timed, because
+they compile code. BLAS and torch have one thread each, as in a replay.
 
-Wall-clock figures change from run to run and machine to machine, so they belong in volatile files only.
+Times differ between runs and machines, so they are only written to files that no result depends on.
 
 rho is in score units per USD.
 """
@@ -29,20 +29,23 @@ from cabs_core.base.errors import PolicyError
 from cabs_core.base.threads import one_blas_thread, one_torch_thread
 from cabs_core.evaluation.replay.engine import make_stream
 
-#: per policy and rho: calls that are timed, rounds served untimed before them, rounds learned from before
-#: those
-DECISIONS, WARMUP, LEARNED = 300, 20, 500
+#: numbers for each policy and rho: calls that are timed, calls before them that are not timed, and rounds
+#: of a
+#: replay before those
+DECISIONS = 300
+WARMUP = 20
+LEARNED = 500
 COLUMNS = ("decide_us", "decide_cpu_us", "update_us", "update_cpu_us")
 
 
 @dataclass(frozen=True)
 class DecisionTimes:
-    """Times of single calls of one policy at one rho, all `[decisions]` float64 in microseconds.
+    """Times of single calls of one policy at one rho, each `[decisions]` float64 in microseconds.
 
     Attributes:
-        decide_us, update_us: wall time of the call; decide_cpu_us, update_cpu_us: processor time of the
-            process.
-        learned: rounds that the policy had learned from before the first timed call.
+        learned: number of rounds of a replay that the policy learned from first.
+        decide_us, update_us: wall time of the call.
+        decide_cpu_us, update_cpu_us: processor time of the whole process during the call.
     """
 
     policy: str
@@ -55,7 +58,7 @@ class DecisionTimes:
 
 
 def serves_online(policy: str) -> bool:
-    """Whether a policy can decide without knowing outcomes (all but the best arm in hindsight)."""
+    """Return True if a policy can decide without knowing outcomes, as all but `oracle_best` can."""
     return not policy_class(policy).needs_outcomes
 
 
@@ -75,14 +78,18 @@ def time_decisions(
     """Time single `decide` and `update` calls of a policy on the problem's queries.
 
     Args:
-        problem: contexts, predictions and outcomes; a query is served again when there are too few.
-        decisions: calls to time, >= 1; warmup: calls before them, >= 0; learned: rounds of replay before
-            those, at most a third of the problem.
-        seed, pool: of the order (that of trial 0) and of the policy's random streams.
-        options: settings over the policy's preset.
+        problem: contexts, predictions and outcomes. Queries are served again if there are too few.
+        policy: name of the policy.
+        rho: cost sensitivity.
+        decisions: number of calls to time, 1 or more.
+        warmup: number of calls before them that are not timed.
+        learned: number of rounds of a replay before those, at most a third of the problem's queries.
+        seed, pool: seed and name of the order of trial 0 and of the policy's random streams.
+        latency_weight: units of score that a second is worth.
+        options: options that override the policy's preset.
 
     Raises:
-        PolicyError: the policy exists in replay only, or a number is out of range.
+        PolicyError: the policy needs outcomes to decide, or a number is out of range.
     """
     if decisions < 1 or warmup < 0 or learned < 0:
         raise PolicyError(f"timing {policy}: decisions {decisions} must be >= 1, warmup and learned >= 0")
@@ -109,21 +116,28 @@ def time_decisions(
 
 
 def _serve(router: SafePolicy, stream: Stream, row: int) -> tuple[int, int, int, int]:
-    """One request and its reward; nanoseconds (wall and processor of decide, then of update)."""
+    """Serve one request with its outcome.
+
+    Returns:
+        Nanoseconds: wall and processor time of `decide`, then of `update`.
+    """
     request = stream.request(row, 0)
-    wall, cpu = time.perf_counter_ns, time.process_time_ns
-    cpu_start, start = cpu(), wall()
+    cpu_before = time.process_time_ns()
+    before = time.perf_counter_ns()
     decision = router.decide(request)
-    stop, cpu_stop = wall(), cpu()
+    decide_wall = time.perf_counter_ns() - before
+    decide_cpu = time.process_time_ns() - cpu_before
     outcome = stream.outcome(row, decision.arm, router.algorithm.full_feedback)
-    cpu_again, again = cpu(), wall()
+    cpu_before = time.process_time_ns()
+    before = time.perf_counter_ns()
     router.update(decision, **outcome)
-    end, cpu_end = wall(), cpu()
-    return stop - start, cpu_stop - cpu_start, end - again, cpu_end - cpu_again
+    update_wall = time.perf_counter_ns() - before
+    update_cpu = time.process_time_ns() - cpu_before
+    return decide_wall, decide_cpu, update_wall, update_cpu
 
 
 def save_times(times: Sequence[DecisionTimes], pool: str, path: str | Path) -> Path:
-    """Write one row per timed round: pool, policy, rho, decision (0..), and four columns of microseconds."""
+    """Write a Parquet file with one row a call: pool, policy, rho, number of the call, and `COLUMNS`."""
     kinds = {"pool": pa.string(), "policy": pa.string(), "rho": pa.float64(), "decision": pa.int32()}
     schema = pa.schema(kinds | dict.fromkeys(COLUMNS, pa.float64()))
     tables = [schema.empty_table()]

@@ -1,4 +1,7 @@
-"""Columns of the tables of a replay (`storage`), from what was played."""
+"""Columns of the tables that a replay is stored as (`storage`).
+
+`PlayedArrays` checks a result against its problem. The other functions make one table each from it.
+"""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,24 +18,39 @@ from cabs_core.base.utility import utility
 from cabs_core.evaluation.metrics.routing import arm_shares, effective_arms, switch_rate
 from cabs_core.evaluation.replay.result import ReplayResult
 
+#: largest number of rounds at which curves are kept
 CHECKPOINTS = 100
 
 
 def checkpoints(rounds: int) -> np.ndarray:
-    """Rounds `[m]` (1-based) at which curves are kept: evenly spread, the last one too."""
+    """Rounds `[m]`, counted from 1, at which curves are kept: evenly spread, with the last round."""
     return np.unique(np.ceil(np.linspace(0, rounds, min(CHECKPOINTS, rounds) + 1)[1:]).astype(np.int64))
 
 
 class PlayedArrays:
-    """The arrays `[trials, T]` of one replay, checked against the problem, with scores and costs of the
-    played arms.
+    """The arrays `[trials, T]` of one replay, checked against its problem.
 
-    values: clipped utilities, of a table with gaps those of `problem.gaps`; unclipped: without the limits;
-    observed: 1 where the answer is real. n, k, trials, rounds: numbers of queries, arms, trials and rounds.
+    Attributes:
+        result: the replay.
+        arms, query_ids: names of the problem's arms and queries.
+        clusters: `[n]` equal values for queries that depend on each other.
+        n, k, trials, rounds: numbers of queries, arms, trials and rounds.
+        scores, costs: of the played arms, costs in USD. If the table has gaps, both are the estimates of
+            `problem.gaps`, of which only means can be interpreted.
+        rewards: clipped utilities that the policy learned from.
+        values: clipped utilities that figures are made of, which are estimates if the table has gaps.
+        unclipped: utilities without clipping.
+        observed: 1 if the answer is real, 0 if it is a prediction.
+        regret: utility of the best arm less `values`.
+
+    Raises:
+        ResultError: the result does not belong to the problem.
     """
 
     def __init__(self, result: ReplayResult, problem: ReplayProblem) -> None:
-        self.result, self.arms, self.query_ids = result, problem.arms, problem.query_ids
+        self.result = result
+        self.arms = problem.arms
+        self.query_ids = problem.query_ids
         self.clusters = np.arange(problem.n) if problem.clusters is None else problem.clusters
         self.n, self.k = problem.scores.shape
         where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
@@ -40,23 +58,26 @@ class PlayedArrays:
         self.trials, self.rounds = result.actions.shape
         at = result.order, result.actions
         self.scores = problem.scores[at]
-        # in conversations a call costs what the earlier turns make of it; all else is the table's
-        costs = problem.costs[at] if result.turns is None else np.asarray(result.costs, dtype=np.float64)
-        self.costs: np.ndarray = costs
+        if result.turns is None:
+            self.costs: np.ndarray = problem.costs[at]
+        else:  # in conversations the cost of a call depends on the earlier turns
+            self.costs = np.asarray(result.costs, dtype=np.float64)
         weight = result.latency_weight
         latencies = problem.latencies[at] if weight and problem.latencies is not None else None
         self.unclipped = utility(self.scores, self.costs, result.rho, latencies, weight)
         self.rewards = np.asarray(result.rewards, dtype=np.float64)
         self._check_rewards(where)
-        self.values, self.observed = self.rewards, np.ones(result.actions.shape)
+        self.values = self.rewards
+        self.observed = np.ones(result.actions.shape)
         if problem.observed is not None:
             self._rest_on_real_cells(problem, problem.observed[at])
         self.regret = result.best_rewards - self.values
 
     def _check_rewards(self, where: str) -> None:
+        """Raise ResultError if a reward is not the clipped utility of its arm and query."""
         clipped = np.clip(self.unclipped, 0, 1)
         off = np.abs(clipped - self.rewards)
-        if off.max() < 1e-5:  # not so with a NaN
+        if off.max() < 1e-5:  # False if a value is NaN
             return
         trial, t = np.unravel_index(np.nanargmax(np.where(np.isnan(off), np.inf, off)), off.shape)
         arm = self.arms[self.result.actions[trial, t]]
@@ -67,20 +88,25 @@ class PlayedArrays:
         )
 
     def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
-        """Of a table with gaps: what means are taken of (`problem.gaps`).
+        """Replace utilities, scores and costs by the estimates of a table with gaps (`problem.gaps`).
 
-        What looks at outcomes first stays as it was played.
+        `oracle_best` looks at outcomes before it plays, so its values stay.
         """
         self.observed = (observed > 0).astype(np.float64)
         if split_name(self.result.policy)[0] == ORACLE_BEST:
             return
-        cells, at = real_values(problem, self.result.rho), (self.result.order, self.result.actions)
-        self.values, self.scores, self.costs = cells.utility[at], cells.score[at], cells.cost[at]
+        cells = real_values(problem, self.result.rho)
+        at = self.result.order, self.result.actions
+        self.values = cells.utility[at]
+        self.scores = cells.score[at]
+        self.costs = cells.cost[at]
         self.unclipped = utility(self.scores, self.costs, self.result.rho)
 
 
 def _check_places(result: ReplayResult, n: int, k: int, where: str) -> None:
-    """ResultError where arrays differ in shape, or name a query or an arm that the problem does not have."""
+    """Raise ResultError if arrays differ in shape, or hold a query or an arm that the problem does not
+    have.
+    """
     shape = result.actions.shape
     for name in ("order", "propensities", "rewards", "best_rewards"):
         dimensions = getattr(result, name).shape
@@ -96,9 +122,12 @@ def _check_places(result: ReplayResult, n: int, k: int, where: str) -> None:
 
 
 def trials(p: PlayedArrays) -> dict[str, Any]:
-    """One row per trial: means over its rounds, latency and solver figures."""
-    result, nothing = p.result, pa.nulls(p.trials, pa.float64())
-    seconds, gaps, uncertified = result.seconds, result.gaps, result.uncertified
+    """Columns with one row a trial: means over the trial's rounds, times and figures of the solver."""
+    result = p.result
+    seconds = result.seconds
+    gaps = result.gaps
+    uncertified = result.uncertified
+    nothing = pa.nulls(p.trials, pa.float64())
     zeros = np.zeros(p.trials)
     return {
         "trial": pa.array(np.arange(p.trials), pa.int32()),
@@ -124,28 +153,31 @@ def trials(p: PlayedArrays) -> dict[str, Any]:
 
 
 def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> pa.Array:
+    """Apply a function to the finite gaps of each trial; null for a trial without any."""
     rows = [row[np.isfinite(row)] for row in np.asarray(gaps, dtype=np.float64)]
     return pa.array([float(function(row)) if row.size else None for row in rows], pa.float64())
 
 
 def curves(p: PlayedArrays) -> dict[str, Any]:
-    """Cumulative regret and utility at the checkpoints of every trial."""
+    """Columns with one row a trial and checkpoint: cumulative regret and utility, and weights of experts."""
     at = checkpoints(p.rounds)
-    size, weights = p.trials * len(at), p.result.meta_weights
-    listed = pa.list_(pa.float32())
+    size = p.trials * len(at)
+    weights = p.result.meta_weights
+    kind = pa.list_(pa.float32())
+    expert_weights = pa.nulls(size, kind)
+    if weights is not None:
+        expert_weights = pa.array(list(weights[:, at - 1].reshape(size, -1).astype(np.float32)), kind)
     return {
         "trial": pa.array(np.repeat(np.arange(p.trials), len(at)), pa.int32()),
         "round": pa.array(np.tile(at, p.trials), pa.int32()),
         "cumulative_regret": np.cumsum(p.regret, axis=1)[:, at - 1].reshape(-1),
         "cumulative_utility": np.cumsum(p.values, axis=1)[:, at - 1].reshape(-1),
-        "expert_weights": pa.nulls(size, listed)
-        if weights is None
-        else pa.array(list(weights[:, at - 1].reshape(size, -1).astype(np.float32)), listed),
+        "expert_weights": expert_weights,
     }
 
 
 def queries(p: PlayedArrays) -> dict[str, Any]:
-    """One row per query that was played: means over its plays, and its cluster."""
+    """Columns with one row a query that was played: number of plays, means over them, and the cluster."""
     flat = p.result.order.reshape(-1)
     plays = np.bincount(flat, minlength=p.n)
     seen = np.flatnonzero(plays)
@@ -167,7 +199,7 @@ def queries(p: PlayedArrays) -> dict[str, Any]:
 
 
 def arms(p: PlayedArrays) -> dict[str, Any]:
-    """One row per (trial, arm): plays, and means over them."""
+    """Columns with one row a trial and arm: number of plays and means over them, null without plays."""
     size = p.trials * p.k
     cell = (np.arange(p.trials)[:, None] * p.k + p.result.actions).reshape(-1)
     plays = np.bincount(cell, minlength=size)
@@ -188,7 +220,7 @@ def arms(p: PlayedArrays) -> dict[str, Any]:
 
 
 def rounds(p: PlayedArrays) -> dict[str, Any]:
-    """One row per round, in (query, trial) order."""
+    """Columns with one row a round, sorted by query and trial."""
     trial = np.repeat(np.arange(p.trials), p.rounds)
     query = p.result.order.reshape(-1)
     place = np.lexsort((trial, query))

@@ -1,15 +1,16 @@
 """Condition `sessions`: queries of a task as turns of conversations, where a switch loses the prompt cache.
 
-docs/model-pools.md, "Conversations", says how they are made, what a turn costs, who answers it and what a
-decision is told. All this depends on the trial alone, so that differences of policies are paired.
+docs/model-pools.md, "Conversations", describes how conversations are made, what a turn costs, who answers a
+turn and what a decision is told. Conversations depend on the trial alone, so differences of policies are
+paired.
 
-With a_j the price of a token in of model j, H_j the tokens of the earlier turns and R_j those of them that
-the last turn read as well,
+Let a_j be the price of an input token of model j, H_j the tokens of the earlier turns, and R_j those of them
+that the last turn read as well. Then
 
-    cost of model j = its cost in the table + a_j H_j                             another than the last turn's
-                    = its cost in the table + a_j (H_j - R_j) + cached a_j R_j    the last turn's model
+    cost of model j = its cost in the table + a_j H_j                             if j did not answer last
+                    = its cost in the table + a_j (H_j - R_j) + cached a_j R_j    if j answered the last turn
 
-A kept turn is no decision: its propensity is 1.
+A turn that keeps the last turn's model is no decision, and its propensity is 1.
 """
 
 from collections.abc import Sequence
@@ -27,13 +28,18 @@ from cabs_core.base.utility import clipped_utility, may_keep, worth_a_switch
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN
 from cabs_core.data.pool_files.sessions import Sessions
 
-#: price of a token out, in prices of one in, where the table has no token counts (list prices: 2 to 8)
+#: price of an output token in input tokens, if the table has no token counts (list prices: 2 to 8)
 ANSWER_PRICE = 4.0
 
 
 @dataclass(frozen=True)
 class Turns:
-    """The conversations of one trial: number of each turn `[T]`, from 0, in a tool loop or not `[T]`."""
+    """The conversations of one trial, as turns in the order in which they are played.
+
+    Attributes:
+        number: `[T]` number of each turn in its conversation, from 0.
+        in_tools: bool `[T]`, True if the turn answers a tool call.
+    """
 
     number: np.ndarray
     in_tools: np.ndarray
@@ -41,7 +47,13 @@ class Turns:
 
 @dataclass(frozen=True)
 class TokenCounts:
-    """Tokens `[n, K]` that each model reads and writes on each query, and its price `[K]`, USD each read."""
+    """Tokens of every query and model, and the models' prices.
+
+    Attributes:
+        read: `[n, K]` input tokens.
+        written: `[n, K]` output tokens.
+        price: `[K]` USD of an input token.
+    """
 
     read: np.ndarray
     written: np.ndarray
@@ -49,22 +61,34 @@ class TokenCounts:
 
 
 def tokens_of(problem: ReplayProblem, options: Sessions) -> TokenCounts:
-    """The problem's own counts, or what `input_share` says of its costs (see the module)."""
+    """Return the problem's token counts, or counts that follow from its costs and `options.input_share`."""
     if problem.input_tokens is not None and problem.output_tokens is not None:
         assert problem.input_prices is not None
-        read, written = (
-            np.asarray(x, dtype=np.float64) for x in (problem.input_tokens, problem.output_tokens)
+        return TokenCounts(
+            read=np.asarray(problem.input_tokens, dtype=np.float64),
+            written=np.asarray(problem.output_tokens, dtype=np.float64),
+            price=problem.input_prices,
         )
-        return TokenCounts(read, written, problem.input_prices)
-    lengths, offline = problem.prompt_lengths, problem.offline_prompt_lengths
-    read = np.ones(problem.n) if lengths is None else np.maximum(lengths / BYTES_A_TOKEN, 1.0)
-    costs, counts = problem.costs, read
+    read = _tokens_of_lengths(problem.prompt_lengths, problem.n)
+    costs = problem.costs
+    counts = read
     if len(problem.offline_costs):
         costs = problem.offline_costs
-        counts = np.ones(len(costs)) if offline is None else np.maximum(offline / BYTES_A_TOKEN, 1.0)
+        counts = _tokens_of_lengths(problem.offline_prompt_lengths, len(costs))
     price = options.input_share * costs.mean(axis=0) / counts.mean()
-    out = (1.0 - options.input_share) * problem.costs / np.where(price > 0, ANSWER_PRICE * price, np.inf)
-    return TokenCounts(np.repeat(read[:, None], problem.K, axis=1), out, price)
+    price_of_output = np.where(price > 0, ANSWER_PRICE * price, np.inf)
+    return TokenCounts(
+        read=np.repeat(read[:, None], problem.K, axis=1),
+        written=(1.0 - options.input_share) * problem.costs / price_of_output,
+        price=price,
+    )
+
+
+def _tokens_of_lengths(lengths: np.ndarray | None, n: int) -> np.ndarray:
+    """Tokens `[n]` of prompts by their lengths in characters, at least 1; 1 if the lengths are unknown."""
+    if lengths is None:
+        return np.ones(n)
+    return np.maximum(lengths / BYTES_A_TOKEN, 1.0)
 
 
 def in_conversations(
@@ -74,10 +98,17 @@ def in_conversations(
     options: Sessions,
     generator: np.random.Generator,
 ) -> tuple[np.ndarray, Turns]:
-    """(the queries of an order in the sequence of their conversations, the conversations).
+    """Arrange the queries of a trial as conversations.
 
     Args:
-        tasks: names `[n]`; times: `[n]` or None, conversations hold queries of one time.
+        order: `[T]` queries in the order of the trial.
+        tasks: `[n]` task of each query. A conversation holds queries of one task.
+        times: `[n]` time of each query, or None. A conversation holds queries of one time.
+        options: lengths of conversations and share of turns with tools.
+        generator: source of random lengths.
+
+    Returns:
+        The queries `[T]` in the order in which their turns are played, and the turns.
     """
     total = len(order)
     groups = np.unique(tasks, return_inverse=True)[1]
@@ -87,15 +118,18 @@ def in_conversations(
     for place in reversed(range(total)):
         waiting.setdefault(int(groups[order[place]]), []).append(place)
     lengths = generator.geometric(1.0 / options.turns, size=total)
-    places, number = np.empty(total, dtype=np.int64), np.empty(total, dtype=np.int64)
+    places = np.empty(total, dtype=np.int64)
+    number = np.empty(total, dtype=np.int64)
     played = np.zeros(total, dtype=bool)
-    filled = conversation = 0
+    filled = 0
+    conversation = 0
     for place in range(total):
         if played[place]:
             continue
         queue = waiting[int(groups[order[place]])]
         for turn in range(min(int(lengths[conversation]), len(queue))):
-            places[filled], number[filled] = queue.pop(), turn
+            places[filled] = queue.pop()
+            number[filled] = turn
             played[places[filled]] = True
             filled += 1
         conversation += 1
@@ -104,35 +138,38 @@ def in_conversations(
 
 
 class Context:
-    """What one conversation after another has cost so far: what the next turn costs, by who answered."""
+    """The tokens of the conversation that is being played, from which the costs of its next turn follow."""
 
     def __init__(self, tokens: TokenCounts, cached: float):
-        self.tokens, self.saved = tokens, (1.0 - cached) * tokens.price
+        self.tokens = tokens
+        self.saved = (1.0 - cached) * tokens.price
         self.begin()
 
     def begin(self) -> None:
-        """A new conversation."""
+        """Start a new conversation."""
         self.before = np.zeros(len(self.tokens.price))
         self.cache = np.zeros_like(self.before)
         self.last = -1
 
     def context_costs(self) -> np.ndarray:
-        """USD `[K]` of the earlier turns of the conversation, read by each model without a cache."""
+        """Costs `[K]` in USD of reading the earlier turns of the conversation without a cache, by model."""
         return self.tokens.price * self.before
 
     def cache_worth(self) -> float:
-        """USD that the cache of the last turn's model saves; 0 in a first turn."""
-        return float(self.saved[self.last] * self.cache[self.last]) if self.last >= 0 else 0.0
+        """USD that the prompt cache of the last turn's model saves; 0 in a first turn."""
+        if self.last < 0:
+            return 0.0
+        return float(self.saved[self.last] * self.cache[self.last])
 
     def costs(self, table: np.ndarray) -> np.ndarray:
-        """USD `[K]` of a turn whose query alone costs `table` `[K]`."""
+        """Costs `[K]` in USD of the next turn, given the costs `table`, `[K]`, of its query alone."""
         usd: np.ndarray = table + self.context_costs()
         if self.last >= 0:
             usd[self.last] -= self.cache_worth()
         return usd
 
     def answered(self, row: int, arm: int) -> None:
-        """Model `arm` answered the turn with query `row`."""
+        """Record that model `arm` answered the turn with query `row`."""
         self.cache = self.before + self.tokens.read[row]
         self.before = self.cache + self.tokens.written[row, arm]
         self.last = arm
@@ -141,17 +178,24 @@ class Context:
 def kept_costs(
     problem: ReplayProblem, orders: Sequence[np.ndarray], turns: Sequence[Turns], options: Sessions
 ) -> np.ndarray:
-    """USD `[n, K]`, mean over trials, of each query where one model answers all of its conversation.
+    """Costs `[n, K]` in USD of each query if one model answers its whole conversation, as mean over trials.
 
-    A query that was played in no trial costs what the table says.
+    A query that was played in no trial has its cost of the table.
+
+    Args:
+        orders: `[T]` queries of each trial, in the order in which they are played.
+        turns: the turns of each trial.
     """
     tokens = tokens_of(problem, options)
-    total, plays = np.zeros((problem.n, problem.K)), np.zeros(problem.n)
+    total = np.zeros((problem.n, problem.K))
+    plays = np.zeros(problem.n)
     for order, spoken in zip(orders, turns, strict=True):
-        cache = before = np.zeros(problem.K)
+        cache = np.zeros(problem.K)
+        before = np.zeros(problem.K)
         for row, number in zip(order.tolist(), spoken.number.tolist(), strict=True):
             if number == 0:
-                cache = before = np.zeros(problem.K)
+                cache = np.zeros(problem.K)
+                before = np.zeros(problem.K)
             total[row] += tokens.price * (before - (1.0 - options.cached) * cache)
             cache = before + tokens.read[row]
             before = cache + tokens.written[row]
@@ -160,11 +204,13 @@ def kept_costs(
 
 
 class Talk:
-    """One lane of a replay in conversations; `play` takes the place of the policy's `run`.
+    """One trial of a replay in conversations. `play` takes the place of the policy's compiled loop.
 
     Attributes:
-        costs, best, random: `[T]` cost in USD of the answer, clipped utility of the best model of the turn,
-            and mean clipped utility of all. kept: bool `[T]`, the turn was no decision.
+        costs: `[T]` USD of the answer.
+        best: `[T]` clipped utility of the best model of the turn.
+        random: `[T]` mean clipped utility of all models.
+        kept: bool `[T]`, True if the turn kept the last turn's model without a decision.
     """
 
     def __init__(
@@ -176,11 +222,16 @@ class Talk:
         tokens: TokenCounts,
         options: Sessions,
     ):
-        self.policy, self.stream, self.lane, self.turns = policy, stream, lane, turns
+        self.policy = policy
+        self.stream = stream
+        self.lane = lane
+        self.turns = turns
         self.sticky = "off" if policy.algorithm.needs_outcomes else options.sticky
         self.context = Context(tokens, options.cached)
         rounds = len(lane.order)
-        self.costs, self.best, self.random = (np.zeros(rounds) for _ in range(3))
+        self.costs = np.zeros(rounds)
+        self.best = np.zeros(rounds)
+        self.random = np.zeros(rounds)
         self.kept = np.zeros(rounds, dtype=bool)
         key = policy.algorithm.reads().static
         self.predicted = stream.static_scores.get(key or "", stream.predicted_scores)
@@ -188,8 +239,9 @@ class Talk:
         self.answers: list[tuple[int, np.ndarray]] = []
 
     def play(self, start: int, stop: int) -> None:
-        """Rounds start..stop-1, in order."""
-        lane, stream = self.lane, self.stream
+        """Play the rounds from `start` to `stop` - 1, in order."""
+        lane = self.lane
+        stream = self.stream
         for t in range(start, stop):
             row = int(lane.order[t])
             if self.turns.number[t] == 0:
@@ -203,30 +255,39 @@ class Talk:
             if arm is None:
                 arm = self._decide(t, row, utilities)
             else:
-                self.kept[t], lane.propensities[t] = True, 1.0
+                self.kept[t] = True
+                lane.propensities[t] = 1.0
                 if lane.meta_weights is not None:
                     lane.meta_weights[t] = lane.meta_weights[t - 1]
             lane.actions[t] = arm
-            self.costs[t], self.best[t], self.random[t] = costs[arm], utilities.max(), utilities.mean()
+            self.costs[t] = costs[arm]
+            self.best[t] = utilities.max()
+            self.random[t] = utilities.mean()
             self.answers.append((row, costs))
             self.context.answered(row, arm)
         if stop == len(lane.order):
             self._learn()
 
     def _keeps(self, t: int, row: int) -> int | None:
-        """The model of the last turn, where the rule keeps it."""
-        context, in_tools = self.context, bool(self.turns.in_tools[t])
+        """Return the last turn's model if the rule of the pool keeps it, otherwise None."""
+        context = self.context
+        in_tools = bool(self.turns.in_tools[t])
         if context.last < 0 or not may_keep(self.sticky, in_tools):
             return None
         if not in_tools:
             full_costs = self.stream.predicted_costs[row] + context.context_costs()
             if worth_a_switch(
-                self.predicted[row], full_costs, context.last, self.stream.rho, context.cache_worth()
+                self.predicted[row],
+                full_costs,
+                arm=context.last,
+                rho=self.stream.rho,
+                lost=context.cache_worth(),
             ):
                 return None
         return context.last
 
     def _decide(self, t: int, row: int, utilities: np.ndarray) -> int:
+        """Let the policy choose a model for the turn, after it has learned from the turns before."""
         self._learn()
         if self.policy.algorithm.needs_outcomes:
             self.lane.propensities[t] = 1.0
@@ -236,7 +297,9 @@ class Talk:
         return self.decision.arm
 
     def _request(self, t: int, row: int) -> Request:
-        request, more = self.stream.request(row, t), self.context.context_costs()
+        """Request of the turn, with the costs of the earlier turns in the predicted costs."""
+        request = self.stream.request(row, t)
+        more = self.context.context_costs()
         assert request.predicted_costs is not None and request.static_costs is not None
         return replace(
             request,
@@ -245,12 +308,16 @@ class Talk:
         )
 
     def _learn(self) -> None:
-        """Give the waiting decision its feedback."""
-        decision, answers, stream = self.decision, self.answers, self.stream
-        self.decision, self.answers = None, []
+        """Give the last decision the mean outcome of its turn and of the turns that kept its model."""
+        decision = self.decision
+        answers = self.answers
+        stream = self.stream
+        self.decision = None
+        self.answers = []
         if decision is None:
             return
-        arm, rows = decision.arm, [row for row, _ in answers]
+        arm = decision.arm
+        rows = [row for row, _ in answers]
         scores = stream.scores[rows].mean(axis=0)
         costs = np.mean([each for _, each in answers], axis=0)
         full = {"all_scores": scores, "all_costs": costs} if self.policy.algorithm.full_feedback else {}
@@ -265,5 +332,5 @@ class Talk:
 
 
 def play_talks(talks: Sequence[Talk], start: int, stop: int, threads: int) -> None:
-    """Rounds start..stop-1 of every lane; results do not depend on `threads`."""
+    """Play the rounds from `start` to `stop` - 1 of every trial; results do not depend on `threads`."""
     over_threads([partial(talk.play, start, stop) for talk in talks], threads)

@@ -1,17 +1,16 @@
-"""Replay results on disk: one folder per (pool, rho, policy), compact parquet, whole or not at all.
+"""Replay results on disk: one folder of Parquet files for each pool, rho and policy, written atomically.
 
-docs/results.md lists the files. Each repeats `pool`, `rho` and `policy` as constant columns (few bytes after
-run-length encoding), so that a glob over all folders is one relation and needs no parsing of paths.
-Rounds are in (query, trial) order, because the same query earns the same reward in most trials and then
-compresses about tenfold better.
+docs/results.md lists the files. Each file repeats `pool`, `rho` and `policy` as constant columns, so that SQL
+reads all folders as one relation without parsing paths. Rounds are sorted by query and trial: a query earns
+the same reward in most trials, so the file is about ten times smaller.
 
 Utilities are clipped to [0, 1] unless a column says otherwise; costs are USD per call; regret is against the
 best arm of each query.
 
-Of a table with gaps, all means rest on real answers: utility, score and cost are the doubly robust values of
-`problem.gaps`, whose means are estimates and whose single values mean little; `observed` is the share of
-rounds whose answer is real. rounds.parquet has what was played, predictions among it; so have the best arm of
-each query and the policy that plays it.
+If a table has gaps, utility, score and cost are the doubly robust values of `problem.gaps`. Their means are
+estimates that rest on real answers, and single values mean little. `observed` is the share of rounds whose
+answer is real. rounds.parquet holds the played values, predictions among them, and so do the best arm of each
+query and the policy that plays the best arm.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from cabs_core.evaluation.replay.result import ReplayResult
 if TYPE_CHECKING:
     from cabs_core.data.pool_files import ModelPool
 
-#: Columns of rounds.parquet and their types in memory.
+#: columns of rounds.parquet and their types in memory
 _TRACE: dict[str, type[np.generic]] = {
     "query_index": np.int64,
     "action": np.int64,
@@ -49,7 +48,7 @@ _TRACE: dict[str, type[np.generic]] = {
 }
 FILES = ("run", "trials", "curves", "queries", "arms", "rounds")
 
-#: Types of the columns of run.parquet that are no text. Explicit, because a null has no type of its own.
+#: types of the columns of run.parquet that are no text; a null has no type of its own
 _RUN_TYPES: dict[str, pa.DataType] = {
     "rho": pa.float64(),
     "arms": pa.list_(pa.string()),
@@ -62,12 +61,14 @@ _RUN_TYPES: dict[str, pa.DataType] = {
 
 @dataclass(frozen=True)
 class StoredTrace:
-    """What was played, read back from a replay's folder.
+    """The rounds of a replay, read from its folder.
 
     Attributes:
-        run: settings and hashes, as a dict.
-        order, actions: [trials, T] integers; propensities, rewards: [trials, T] floats (single precision).
-        costs: the same, of a replay under condition sessions; else None, they are the problem's.
+        run: settings and hashes.
+        order: `[trials, T]` query of each round.
+        actions: `[trials, T]` arm that was played.
+        propensities, rewards: `[trials, T]` in single precision.
+        costs: `[trials, T]` USD under condition `sessions`, otherwise None because they are the problem's.
     """
 
     run: dict[str, Any]
@@ -80,7 +81,7 @@ class StoredTrace:
 
 @dataclass(frozen=True)
 class StoredReplay(StoredTrace):
-    """A replay read back from its folder, with its summary tables trials, curves, queries and arms."""
+    """A replay that was read from its folder, with its tables of means."""
 
     trials: pa.Table
     curves: pa.Table
@@ -94,9 +95,10 @@ def save_replay_result(
     """Write one replay to `folder` atomically and return its `run` record.
 
     Args:
-        problem: what was replayed; scores and costs of the played arms come from it.
-        folder: target; an existing one is replaced as a whole.
-        pool: titles, encoder and settings of the record come from it.
+        result: the replay.
+        problem: the problem that was replayed, which has the scores and costs of the played arms.
+        folder: folder to write. An existing replay in it is replaced as a whole.
+        pool: pool file, of which the record has titles, encoder and settings.
 
     Raises:
         ResultError: arrays of different shapes, an order or action outside the problem, or rewards that are
@@ -136,14 +138,19 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
 
 
 def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredTrace:
-    """Read only what was played; raises ResultError as `load_replay_result` does.
+    """Read only the rounds of a replay.
 
     Args:
-        run: the run record, as `save_replay_result` returned it; None: read from the folder.
+        folder: folder that `save_replay_result` wrote.
+        run: the record that `save_replay_result` returned. None reads it from the folder.
+
+    Raises:
+        ResultError: as in `load_replay_result`.
     """
     folder = Path(folder)
     run = run or _read(folder, "run").to_pylist()[0]
-    trials, rounds = run["trials"], run["rounds"]
+    trials = run["trials"]
+    rounds = run["rounds"]
     costs = ["cost"] if run["condition"] == "sessions" else []
     table = _read(folder, "rounds", [*_TRACE, *costs, "trial", "round"])
     raw = {name: table[name].to_numpy() for name in table.column_names}
@@ -162,14 +169,19 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
         values[place] = raw[column]
         return values.reshape(trials, rounds)
 
-    order, actions, propensities, rewards = (shaped(name, dtype) for name, dtype in _TRACE.items())
+    arrays = {name: shaped(name, dtype) for name, dtype in _TRACE.items()}
     return StoredTrace(
-        run, order, actions, propensities, rewards, shaped("cost", np.float32) if costs else None
+        run=run,
+        order=arrays["query_index"],
+        actions=arrays["action"],
+        propensities=arrays["propensity"],
+        rewards=arrays["reward"],
+        costs=shaped("cost", np.float32) if costs else None,
     )
 
 
 def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -> StoredTrace:
-    """What `load_trace` would read, of a replay that was played again because its rounds were pruned."""
+    """Return what `load_trace` would read, for a replay that was repeated because its rounds were deleted."""
     played = PlayedArrays(result, problem)
     costs = None if result.turns is None else played.costs.astype(np.float32)
     arrays = (result.order, result.actions, result.propensities, played.rewards)
@@ -182,9 +194,10 @@ def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -
 
 
 def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
+    """Read one table of a replay's folder, or raise ResultError."""
     path = folder / f"{name}.parquet"
     try:
-        with pq.ParquetFile(path) as file:  # a few rows: a thread costs more than it reads
+        with pq.ParquetFile(path) as file:  # threads take longer than reading a few rows
             return file.read(columns, use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
         raise ResultError(
@@ -193,7 +206,11 @@ def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table
 
 
 def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
-    """Small files: dictionaries for keys and text only, the bytes of measured floats split."""
+    """Write a table as a small file: dictionaries for keys and text, split bytes for floats.
+
+    Args:
+        plain: True for tables of few rows, which need neither.
+    """
     names = table.column_names
     text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
     floats = [f.name for f in table.schema if pa.types.is_floating(f.type) and f.name not in _KEYS]
@@ -214,12 +231,13 @@ _KEYS = ("pool", "rho", "policy")
 
 
 def _table(keys: dict[str, Any], columns: dict[str, Any]) -> pa.Table:
-    """The columns after the constant ones of the keys."""
+    """Make a table of constant columns for the keys and of further columns."""
     rows = len(next(iter(columns.values())))
     return pa.table({name: pa.repeat(pa.scalar(value), rows) for name, value in keys.items()} | columns)
 
 
 def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -> dict[str, Any]:
+    """Columns of run.parquet: the settings of a replay and the hashes of its inputs."""
     base, preset = split_name(result.policy)
     return {
         "base_policy": base,
@@ -227,7 +245,7 @@ def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -
         "trials": result.trials,
         "rounds": result.rounds,
         "queries": problem.n,
-        "independent": problem.independent,  # of the queries
+        "independent": problem.independent,
         "arms": problem.arms,
         "problem_hash": problem.content_hash(),
         "order_hash": array_hash(result.order)[:16],

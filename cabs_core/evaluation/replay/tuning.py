@@ -1,18 +1,17 @@
-"""Settings chosen on the validation problem, with the same budget of configurations for every method.
+"""Choice of policies' options on the validation problem, with the same number of configurations for each.
 
-A method is tuned over the grid of its record in the catalog. The first configuration is its preset,
-unchanged. The second, where a method has both targets, is the preset with the other `target` (utility or
-score), so that no method is handicapped by what its models learn. The others are drawn without replacement
-(seeded). Every configuration is replayed over the validation problem on the same orders; its value is the
-mean utility over the rhos of the search. A configuration replaces the preset only if its lead, paired over
-trials and queries, exceeds one standard error: with a few hundred validation queries, the largest of a dozen
-noisy means is no evidence by itself. The fewer queries, the more orders (`trials_for`): what a policy earns
-that starts cold depends much on the order, and with few of them it would keep its preset for want of
-evidence, a weaker baseline than it need be. A smaller grid than the budget is searched whole.
+The first configuration of a policy is its preset, unchanged. If the policy has both targets, the second is
+the preset with the other `target` (utility or score), so that no policy is handicapped by what its models
+learn. The others are drawn at random from the grid of the policy's record. Every configuration is replayed on
+the same orders of the validation queries, and its value is the mean utility over the rhos of the search.
 
-Not tuned here: the presets in `FIXED_PRESETS`, which follow the paper, and policies without a grid. What knn,
-ridge, kernel_ridge and carrot have to choose (k, the stack's weights, the heads) is chosen once, with the
-oracles, by squared error on the same validation split; a few have nothing to choose.
+A configuration replaces the preset only if its lead, paired over trials and queries, exceeds one standard
+error: of a few hundred queries, the largest of a dozen noisy means is no evidence by itself. Problems with
+few queries have more orders (`trials_for`), since the utility of a policy that starts cold depends much on
+the order.
+
+Presets in `FIXED_PRESETS` follow the paper and are not tuned. The options of knn, ridge, kernel_ridge and
+carrot are chosen together with the oracles, by squared error on the same validation queries.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -39,21 +38,23 @@ from cabs_core.evaluation.replay.result import ReplayResult
 if TYPE_CHECKING:
     from cabs_core.data.pool_files import ModelPool
 
-#: rounds that the orders of an evaluation make together, and the least and most orders
-ROUNDS, LEAST_TRIALS, MOST_TRIALS = 20_000, 3, 10
-#: rhos of the search: one or two per regime
+#: number of rounds that the trials of a configuration have together, within the limits of trials
+ROUNDS = 20_000
+LEAST_TRIALS = 3
+MOST_TRIALS = 10
+#: rhos of the search on the paper's grid, one in each regime
 RHOS = (150.0, 550.0, 900.0)
 
 
 @dataclass
 class TuningResult:
-    """What was tried and what was chosen.
+    """The configurations that were tried and the ones that were chosen.
 
     Attributes:
-        chosen: {policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
-            "configurations", "seconds"}}; lead: of the best over the preset, with its standard error.
-        tried: one dict per configuration: policy, options, utility, per-rho utilities.
-        untuned: {policy: why it is never tuned}.
+        chosen: `{policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
+            "configurations", "seconds"}}`. The lead is that of the best configuration over the preset.
+        tried: one dict a configuration, with policy, options, utility and utilities by rho.
+        untuned: `{policy: reason}` of the policies that are never tuned.
     """
 
     chosen: dict[str, dict[str, Any]] = field(default_factory=dict)
@@ -62,34 +63,43 @@ class TuningResult:
 
 
 def tunable(policy: str) -> bool:
-    """Whether a policy (with its preset) has settings that tuning may change."""
+    """Return True if a policy, with its preset, has options that tuning may change."""
     return not why_untuned(policy)
 
 
 def why_untuned(policy: str) -> str:
-    """Why a policy (with its preset) is never tuned, in a few words; empty where it is; or PolicyError."""
+    """Return why a policy, with its preset, is never tuned; empty if it is tuned.
+
+    Raises:
+        PolicyError: the policy or the preset is unknown.
+    """
     preset = split_name(policy)[1]
     if not policy_record(policy).tuning:
         return "its record has no settings to tune"
     if name_and_options(policy)[1]:
         return "its options are given"
-    return f"preset {preset!r} follows its paper and keeps its constants" if preset in FIXED_PRESETS else ""
+    if preset in FIXED_PRESETS:
+        return f"preset {preset!r} follows its paper and keeps its constants"
+    return ""
 
 
 def trials_for(n: int) -> int:
-    """Orders per evaluation on n validation queries: as many as make `ROUNDS`, within bounds."""
+    """Number of trials for n validation queries: as many as make `ROUNDS` rounds, from 3 to 10."""
     return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
 
 
 def configurations(
     policy: str, budget: int, seed: int = 0, grid: Mapping[str, Sequence[Any]] | None = None
 ) -> list[dict[str, Any]]:
-    """At most `budget` different overrides of a policy, fewer only where its grid holds fewer.
+    """Draw up to `budget` different configurations of a policy, as options that override its preset.
 
-    The first is empty, the second sets the other `target` where there is one, the rest are seeded draws.
+    The first configuration is empty. The next ones set each `target` of the grid, the rest are random.
 
     Args:
-        grid: {option: values}; None: that of the policy's record.
+        policy: name of the policy, with or without preset.
+        budget: number of configurations. Fewer are returned if the grid has fewer.
+        seed: of the random draws.
+        grid: `{option: values}`. None takes the grid of the policy's record.
     """
     if budget < 1 or not tunable(policy):
         return [{}]
@@ -107,7 +117,7 @@ def configurations(
             seen.append(settings)
             chosen.append(options)
 
-    # what the models learn matters most, so the other target is tried for every method
+    # the target of the models matters most, so the other target is tried for every policy
     for target in space.get("target", ()):
         take({"target": target})
     generator = np.random.Generator(
@@ -134,11 +144,14 @@ def tune(
 
     Args:
         problem: the validation problem; the test problem must never be given.
-        policies: names; those that are never tuned are in `untuned` of the result, with the reason.
-        rhos: cost sensitivities to average over; budget: configurations per policy, its preset included.
-        seed: of the configurations drawn and of the orders; trials: orders; None: `trials_for`.
-        fixed: {policy: overrides} that every configuration of the policy gets.
-        grids: {policy: {option: values}} to search instead of the grids of the catalog.
+        policies: names of policies. The result lists those that are never tuned in `untuned`.
+        rhos: cost sensitivities to average over.
+        budget: number of configurations of each policy, its preset included.
+        seed: of the random configurations and of the orders.
+        trials: number of orders. None takes `trials_for`.
+        fixed: `{policy: options}` that every configuration of the policy has.
+        grids: `{policy: {option: values}}` to search instead of the grids of the catalog.
+        progress: called with the finished share and a text after every configuration.
 
     Raises:
         PolicyError: an unknown policy, or none of them is ever tuned.
@@ -152,60 +165,102 @@ def tune(
     """
     if isinstance(policies, str):
         policies = (policies,)
-    result = TuningResult(untuned={p: why for p in dict.fromkeys(policies) if (why := why_untuned(p))})
-    names = [p for p in dict.fromkeys(policies) if p not in result.untuned]
+    reasons_of = {policy: why_untuned(policy) for policy in dict.fromkeys(policies)}
+    result = TuningResult(untuned={policy: reason for policy, reason in reasons_of.items() if reason})
+    names = [policy for policy, reason in reasons_of.items() if not reason]
     if not names:
         reasons = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
         raise PolicyError(f"there is nothing to tune. {reasons}")
     trials = trials_for(problem.n) if trials is None else trials
     for number, policy in enumerate(names):
         begin = time.perf_counter()
-        records: list[dict[str, Any]] = []
-        traces: list[tuple[np.ndarray, np.ndarray]] = []
+        extra = dict((fixed or {}).get(policy, {}))
+        if "propensity" in policy_class(policy).settings_for(split_name(policy)[0]).model_fields:
+            extra.setdefault("propensity", "sampled")
+        tried: list[_Tried] = []
         candidates = configurations(policy, budget, seed, (grids or {}).get(policy))
         for step, options in enumerate(candidates):
-            extra = dict((fixed or {}).get(policy, {}))
-            if "propensity" in policy_class(policy).settings_for(split_name(policy)[0]).model_fields:
-                extra.setdefault("propensity", "sampled")
             runs = [
-                replay(problem, policy, rho=r, trials=trials, seed=seed, options={**extra, **options})
-                for r in rhos
+                replay(problem, policy, rho=rho, trials=trials, seed=seed, options={**extra, **options})
+                for rho in rhos
             ]
-            traces.append((np.stack([r.utilities() for r in runs]).mean(axis=0), _per_query(runs, problem.n)))
-            records.append(
-                {
-                    "policy": policy,
-                    "options": options,
-                    "utility": float(traces[-1][0].mean()),
-                    "by_rho": [float(r.rewards.mean()) for r in runs],
-                }
-            )
+            tried.append(_Tried.of(options, runs, problem.n))
             if progress is not None:
                 progress(
                     (number + (step + 1) / len(candidates)) / len(names),
                     f"tuning {policy}: {step + 1} of {len(candidates)}",
                 )
-        best = int(np.argmax([r["utility"] for r in records]))
-        by_trial, by_query = (b - a for a, b in zip(traces[0], traces[best], strict=True))
-        lead = float(by_trial.mean())
-        lead_se = mean_error(by_query, clusters=problem.clusters, trials=by_trial).value
-        winner = best if best and lead > lead_se else 0
-        result.tried.extend(records)
-        result.chosen[policy] = {
-            "options": records[winner]["options"],
-            "utility": records[winner]["utility"],
-            "preset_utility": records[0]["utility"],
-            "best_utility": records[best]["utility"],
-            "lead": lead,
-            "lead_se": lead_se,
-            "configurations": len(records),
-            "seconds": time.perf_counter() - begin,
-        }
+        result.tried.extend(
+            {
+                "policy": policy,
+                "options": configuration.options,
+                "utility": configuration.utility,
+                "by_rho": configuration.by_rho,
+            }
+            for configuration in tried
+        )
+        result.chosen[policy] = _choice(tried, problem) | {"seconds": time.perf_counter() - begin}
     return result
 
 
-def _per_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
-    total, count = np.zeros(n), np.zeros(n)
+@dataclass(frozen=True)
+class _Tried:
+    """A configuration with its utilities, which are means over the rhos of the search.
+
+    Attributes:
+        options: options that override the preset.
+        by_trial: `[trials]` mean utility of each trial.
+        by_query: `[n]` mean utility of each query; 0 for queries that were not played.
+        by_rho: mean utility at each rho.
+    """
+
+    options: dict[str, Any]
+    by_trial: np.ndarray
+    by_query: np.ndarray
+    by_rho: list[float]
+
+    @classmethod
+    def of(cls, options: dict[str, Any], runs: Sequence[ReplayResult], n: int) -> Self:
+        """Summarise the replays of a configuration, one a rho, over n queries."""
+        return cls(
+            options=options,
+            by_trial=np.stack([run.utilities() for run in runs]).mean(axis=0),
+            by_query=_mean_by_query(runs, n),
+            by_rho=[float(run.rewards.mean()) for run in runs],
+        )
+
+    @property
+    def utility(self) -> float:
+        """Mean utility over trials and rhos."""
+        return float(self.by_trial.mean())
+
+
+def _choice(tried: Sequence[_Tried], problem: ReplayProblem) -> dict[str, Any]:
+    """Choose between the preset, which is the first configuration, and the best one
+    (`TuningResult.chosen`).
+    """
+    preset = tried[0]
+    best = tried[int(np.argmax([configuration.utility for configuration in tried]))]
+    gain_by_trial = best.by_trial - preset.by_trial
+    gain_by_query = best.by_query - preset.by_query
+    lead = float(gain_by_trial.mean())
+    lead_se = mean_error(gain_by_query, clusters=problem.clusters, trials=gain_by_trial).value
+    winner = best if best is not preset and lead > lead_se else preset
+    return {
+        "options": winner.options,
+        "utility": winner.utility,
+        "preset_utility": preset.utility,
+        "best_utility": best.utility,
+        "lead": lead,
+        "lead_se": lead_se,
+        "configurations": len(tried),
+    }
+
+
+def _mean_by_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
+    """Mean utility `[n]` of each query over all its plays; 0 for queries that were not played."""
+    total = np.zeros(n)
+    count = np.zeros(n)
     for run in runs:
         np.add.at(total, run.order.ravel(), run.rewards.ravel())
         np.add.at(count, run.order.ravel(), 1)
@@ -213,9 +268,10 @@ def _per_query(runs: Sequence[ReplayResult], n: int) -> np.ndarray:
 
 
 def search_rhos(grid: Sequence[float]) -> list[float]:
-    """The rhos of a pool's grid that the search looks at, ascending.
+    """Choose the rhos of a pool's grid that the search uses, ascending.
 
-    On the paper's grid those nearest to `RHOS` (ties go to the smaller); else the middle of each regime.
+    On the paper's grid they are the nearest ones to `RHOS`, the smaller one of two equally near. On other
+    grids they are the middle rho of each regime.
     """
     values = sorted(grid)
     if is_paper_grid(values):
@@ -228,12 +284,19 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
 def tune_policies(
     problem: ReplayProblem, pool: ModelPool, *, progress: Progress | None = None
 ) -> dict[str, dict[str, Any]]:
-    """`TuningResult.chosen` for a pool's policies with the pool's budget (0: nothing is tuned).
+    """Tune a pool's policies with the pool's budget; return `TuningResult.chosen`.
 
-    The rhos searched are those of `search_rhos`.
+    The rhos are those of `search_rhos`. The result is empty if the budget is 0 or no policy can be tuned.
     """
     names = [name for name in pool.policies if tunable(name)]
     if not pool.tuning_budget or not names:
         return {}
-    rhos, seed = search_rhos(pool.replay.rhos), pool.replay.order_seed
-    return tune(problem, names, rhos, pool.tuning_budget, seed, progress=progress).chosen
+    found = tune(
+        problem,
+        names,
+        rhos=search_rhos(pool.replay.rhos),
+        budget=pool.tuning_budget,
+        seed=pool.replay.order_seed,
+        progress=progress,
+    )
+    return found.chosen

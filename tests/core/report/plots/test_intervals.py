@@ -31,5 +31,5 @@ def test_regret_is_drawn_with_the_error_over_orders_and_clusters(monkeypatch: py
     gaps = result.best_rewards - result.rewards
     error = crossed_error(result.order, gaps, result.clusters)
     assert error.clusters == 20
-    assert end["high"] - end["y"] == pytest.approx(120 * error.margin)
+    assert end["high"] - end["y"] == pytest.approx(120 * error.half_width())
     assert error.half_width() != crossed_error(result.order, gaps).half_width()
