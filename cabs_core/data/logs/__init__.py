@@ -1,10 +1,10 @@
-"""Logs of calls, whoever wrote them: one reader, one table of rules, and a receipt.
+"""Readers of logs of calls: one reader, one set of rules for the logs of all tools, and a receipt.
 
     log = read_log("calls.jsonl", "litellm", columns={"score": "metadata.rating"}, score_range=(1, 5))
-    print(log.receipt)          # what was kept, what was left out and why
+    print(log.receipt)          # number of calls that were kept, and why others were left out
     log.frame                   # prompt, model, score, cost, propensity, session, task, time, tokens
 
-`calls` holds what an entry of a log is and the rules for all formats; a module for each writer says where it
-puts what the rules ask for. `gather` asks the rules, `read` makes numbers and the receipt, and `names` finds
-one model under two names.
+`calls` holds the entry of a log and the rules, which are the same for all formats. One module for each tool
+says where the tool writes the values that the rules need. `gather` applies the rules, `read` turns values
+into numbers and writes the receipt, and `names` finds one model under two names.
 """

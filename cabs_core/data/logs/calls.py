@@ -1,7 +1,8 @@
-"""One call of a log, and the rules by which every log is read, whoever wrote it.
+"""The entry of a log, and the rules by which the logs of all tools are read.
 
-A format (`Format`) says where its writer puts what the rules ask for, as dotted paths that are tried in
-order; the rules say what it means. So a new format is a table of paths, and a rule holds for all of them.
+A `Format` says where a tool writes the values that the rules need: dotted paths into a record, which are
+tried in order. The rules say what the values mean. A new format is therefore a table of paths, and each rule
+holds for all formats.
 """
 
 import re
@@ -26,20 +27,22 @@ from cabs_core.data.tables.cells import as_number
 from cabs_core.data.tables.dotted import at, parsed
 
 Record = Mapping[str, Any]
+#: Dotted paths into a record, in the order in which they are tried.
 Paths = tuple[str, ...]
 
 
 @dataclass
 class LoggedCall:
-    """One entry of a log that may be a call.
+    """One entry of a log. It may be a call of a model or something else, such as a span of a tool.
 
     Attributes:
-        number: of its record in the file, from 1.
-        views: where rules and `columns` look for a path, the nearest first: an observation, then its trace.
-        names: what a score may call it by: its own ids. within: ids of what it is a part of, the nearest
-            first: spans, then the trace, then the session.
-        messages: the prompt, where the writer keeps it apart from the call.
-        scores: (name, value) as the writer put them; the same name twice are two judges.
+        number: number of its record in the file, from 1.
+        views: records in which a path is looked for, the nearest first: an observation, then its trace.
+        names: ids of the entry itself, by which a score may refer to it.
+        within: ids of what contains the entry, the nearest first: spans, then the trace, then the session.
+        messages: prompt of the call, if the tool writes it outside of the call's own record, otherwise None.
+        scores: (name, value) of its scores as the tool wrote them. Two scores of one name come from two
+            judges.
     """
 
     number: int
@@ -50,17 +53,23 @@ class LoggedCall:
     scores: list[tuple[str, Any]] = field(default_factory=list)
 
     def at(self, path: str) -> Any:
-        """The value at a path, in the first view that has one."""
+        """Return the value at a dotted path, from the first view that has one, or None."""
         return next((value for view in self.views if (value := at(view, path)) is not None), None)
 
     def first(self, paths: Iterable[str]) -> Any:
-        """The first value of these paths that is there and not empty."""
+        """Return the first value of these paths that is neither None nor an empty text, or None."""
         return next((v for path in paths if (v := self.at(path)) is not None and v != ""), None)
 
 
 @dataclass(frozen=True)
 class Score:
-    """A score that stands apart from the call it is about. about: ids that it names, the nearest first."""
+    """A score that the log keeps outside of the call that was scored.
+
+    Attributes:
+        about: ids of the scored call, or of what contains it, the nearest first.
+        name: name of the score.
+        value: value as the tool wrote it.
+    """
 
     about: tuple[Any, ...]
     name: str
@@ -68,28 +77,46 @@ class Score:
 
 
 def ids(*values: Any) -> tuple[Any, ...]:
-    """Those of the values that can name something: texts and numbers, not empty."""
+    """Return the values that can be ids: numbers, and texts that are not empty."""
     return tuple(value for value in values if isinstance(value, str | int) and value != "")
 
 
+#: Function that turns numbered records into entries and scores outside of calls.
 Split = Callable[[list[tuple[int, Record]]], tuple[list[LoggedCall], list[Score]]]
 
 
 @dataclass(frozen=True)
 class Format:
-    """Where a writer puts what the rules ask for.
+    """Places where a tool writes the values that the rules need.
+
+    Each place is a tuple of dotted paths that are tried in order; an empty tuple means that the tool does not
+    write the value.
 
     Attributes:
-        split: makes calls and loose scores of records.
-        kind, chats: what an entry is, and the words for one that answers a prompt, as do those without.
-        status, errors: an HTTP status or a word; anything at `errors` means that it failed.
-        cached, health: whether a cache answered; names and tags that a health check bears.
-        model: who answered. prompt: what was asked; `bodies`: its paths to JSON that may be cut.
-        also: what `split` reads.
-        usage: what the provider reported of tokens, in its names; '' is the entry itself. Where there is
-            none, input_tokens, output_tokens and tokens are as the writer counts.
-        cut: whether the prompt was cut by the writer. unpriced: whether there is no cost although a
-            number is written; zero_is_free: and whether the writer tells thereby an unknown price from 0.
+        split: makes entries, and scores outside of calls, of the records of a file.
+        kind: kind of an entry, such as `embedding` or `chat`.
+        chats: kinds, in lower case, that answer a prompt. An entry without a kind is taken for such a call.
+        status: HTTP status of the call, or a word for how the call ended.
+        errors: errors of the call. A call with any error has failed.
+        cached: flags that say that a cache gave the answer.
+        health: names and tags that show that a gateway made the call as a health check.
+        model: model that answered.
+        prompt: messages or text that was asked.
+        bodies: paths of `prompt` that hold JSON which the tool may have cut off.
+        cut: flags that say that the tool cut off the prompt.
+        cost: cost of the call.
+        unpriced: returns True if a call has no cost although the log has a number for it.
+        zero_is_free: True if a cost of 0 means that the call was free. False if the tool also writes 0 for
+            an unknown price.
+        usage: usage blocks of the provider; '' is the record itself.
+        input_tokens: input tokens as the tool counts them, for calls without a usage block.
+        output_tokens: output tokens as the tool counts them, for calls without a usage block.
+        tokens: input and output tokens as the tool counts them, for calls without a usage block.
+        session: conversation to which the call belongs.
+        task: kind of the prompt.
+        time: time of the call.
+        propensity: probability with which the model was drawn.
+        also: further fields that `split` reads. They count as read in the receipt.
     """
 
     split: Split
@@ -117,13 +144,16 @@ class Format:
     also: Paths = ()
 
     def with_chosen(self, chosen: Mapping[str, str | None]) -> "Format":
-        """Return the format with the places of rules that `columns` names; null switches a rule off."""
+        """Return the format with the places that `columns` of the pool file names for rules.
 
-        def places(what: str, otherwise: Paths) -> Paths:
-            path = chosen.get(what)
+        A rule with the place None is switched off.
+        """
+
+        def places(rule: str, default: Paths) -> Paths:
+            path = chosen.get(rule)
             if path is not None:
                 return (path,)
-            return () if what in chosen else otherwise
+            return () if rule in chosen else default
 
         return replace(
             self,
@@ -135,7 +165,10 @@ class Format:
         )
 
     def paths(self) -> Iterable[str]:
-        """Every path that the rules look at."""
+        """Yield all paths at which the rules look.
+
+        If the usage stands in the record itself, its fields are paths as well.
+        """
         for value in vars(self).values():
             if isinstance(value, tuple):
                 yield from value
@@ -143,70 +176,90 @@ class Format:
             yield from FIELDS
 
 
+#: Words of a status or error that mean that a call failed.
 _FAILED = frozenset(
-    (
-        "failure failed fail error errored cancelled canceled expired aborted timeout timed_out rejected "
-        "blocked status_code_error statuscode.error internal_error exception"
-    ).split()
+    {
+        "failure",
+        "failed",
+        "fail",
+        "error",
+        "errored",
+        "cancelled",
+        "canceled",
+        "expired",
+        "aborted",
+        "timeout",
+        "timed_out",
+        "rejected",
+        "blocked",
+        "status_code_error",
+        "statuscode.error",
+        "internal_error",
+        "exception",
+    }
 )
+#: Words of a status that mean that a call had not ended when the log was written.
 _UNFINISHED = frozenset(
     {"in_progress", "queued", "pending", "validating", "running", "started", "created", "unfinished"}
 )
+#: Words of a flag, an error or an id that mean no.
 _NO = frozenset(
     (
         "false 0 0.0 f n no none null nan miss semantic_miss disabled bypass refresh expired off [] {} "
         "00000000_0000_0000_0000_000000000000"
     ).split()
 ) | {""}
-#: what writers put where a prompt was, once they were told to keep none
+#: Texts that tools write in place of a prompt if they are told to keep no prompts.
 _REDACTED = frozenset({"redacted-by-litellm", "[redacted]", "redacted", "<redacted>"})
 
 
 def is_yes(value: Any) -> bool:
-    """Whether a flag, a word or an id says yes."""
+    """Return True if a flag, a word or an id means yes; the words of `_NO` mean no."""
     if isinstance(value, str):
         return word_of(value) not in _NO
     return bool(value)
 
 
 def word_of(value: Any) -> str:
-    """Return a word in lower case, with `_` for blanks and hyphens."""
+    """Return a word in lower case, with `_` in place of spaces and hyphens."""
     return str(value).strip().casefold().replace("-", "_").replace(" ", "_")
 
 
-#: kind of a span that says neither what it is nor which model it called
+#: Kind of a span that names neither its kind nor a model.
 UNKNOWN_KIND = "no call of a model"
 
 
-def not_a_chat(call: LoggedCall, form: Format) -> str:
-    """Embeddings, agents, tools and whatever else does not answer a prompt."""
+def why_no_chat(call: LoggedCall, form: Format) -> str:
+    """Return the reason to leave out an entry of another kind, such as an embedding, otherwise ''."""
     kind = call.first(form.kind)
     word = "" if kind is None else word_of(kind)
     return f"not a chat call ({word:.40})" if word and word not in form.chats else ""
 
 
-def health_check(call: LoggedCall, form: Format) -> str:
-    """Calls that a gateway makes to see whether a model is there."""
+def why_health_check(call: LoggedCall, form: Format) -> str:
+    """Return the reason to leave out a call by which a gateway tests a model, otherwise ''."""
     marks = (call.at(path) for path in form.health)
-    there = any("health_check" in word_of(mark) or "healthcheck" in word_of(mark) for mark in marks if mark)
-    return "health check" if there else ""
+    words = [word_of(mark) for mark in marks if mark]
+    is_health_check = any("health_check" in word or "healthcheck" in word for word in words)
+    return "health check" if is_health_check else ""
 
 
-def no_answer(call: LoggedCall, form: Format) -> str:
-    """Calls that failed, or that had not ended when the log was written."""
+def why_no_answer(call: LoggedCall, form: Format) -> str:
+    """Return the reason to leave out a call that failed or had not ended, otherwise ''."""
     if any(says_something(call.at(path)) for path in form.errors):
         return "failed"
-    return next((why for path in form.status if (why := failed_by_status(call.at(path)))), "")
+    reasons = (failed_by_status(call.at(path)) for path in form.status)
+    return next((reason for reason in reasons if reason), "")
 
 
-#: a status with its reason, such as `429 Too Many Requests`
+#: An HTTP status with its reason, such as `429 Too Many Requests`
 _STATUS_LINE = re.compile(r"([1-5][0-9]{2})[ _][A-Za-z]")
 
 
 def failed_by_status(value: Any) -> str:
-    """Return why a status says that there is no answer, or '' if it does not say so.
+    """Return `failed` or `not finished` if a status says that there is no answer, otherwise ''.
 
-    A status is a word, an HTTP status, or such a status as text.
+    A status is a word, an HTTP status, or such a status as text. Words that are not known count as success.
     """
     if isinstance(value, bool) or value is None or value == "":
         return ""
@@ -219,7 +272,10 @@ def failed_by_status(value: Any) -> str:
 
 
 def http_status(value: Any) -> float | None:
-    """Return the number that a status is or begins with, such as `429 Too Many Requests`, else None."""
+    """Return the number that a status is or begins with, or None.
+
+    `429`, `"429"` and `"429 Too Many Requests"` have the status 429.
+    """
     try:
         return float(str(value))
     except ValueError:
@@ -228,27 +284,33 @@ def http_status(value: Any) -> float | None:
 
 
 def says_something(value: Any) -> bool:
-    """Whether an error is more than an empty text, object or list."""
+    """Return True if an error is more than an empty text, object or list, or a word of `_NO`."""
     if isinstance(value, Mapping | list):
         inner = value.values() if isinstance(value, Mapping) else value
         return any(says_something(item) for item in inner)
     return is_yes(value)
 
 
-def from_a_cache(call: LoggedCall, form: Format) -> str:
-    """Answers that no model gave."""
+def why_cached(call: LoggedCall, form: Format) -> str:
+    """Return the reason to leave out a call that a cache answered, otherwise ''."""
     return "answered from a cache" if any(is_yes(call.at(path)) for path in form.cached) else ""
 
 
-#: why an entry is left out, asked in this order; the same for every format
-RULES: tuple[Callable[[LoggedCall, Format], str], ...] = (not_a_chat, health_check, no_answer, from_a_cache)
+#: Rules that return why an entry is left out, or ''. They are asked in this order, for every format.
+RULES: tuple[Callable[[LoggedCall, Format], str], ...] = (
+    why_no_chat,
+    why_health_check,
+    why_no_answer,
+    why_cached,
+)
 
 
 def prompt_of(value: Any, *, body: bool = False) -> str | None:
-    """The text that a request with this in it would be routed by; None: nothing was said.
+    """Return the text by which a request with this value would be routed, or None if nothing was said.
 
     Args:
-        body: it is JSON, so that what does not parse was cut, and is nothing.
+        value: messages, a request that holds messages, either of them as JSON in a text, or the text itself.
+        body: True if the value is a request as JSON. JSON that cannot be parsed was cut off, and has no text.
     """
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         inner = parsed(value)
@@ -264,7 +326,10 @@ def prompt_of(value: Any, *, body: bool = False) -> str | None:
 
 
 def prompt_in(call: LoggedCall, form: Format) -> str | None:
-    """The prompt of a call: the whole one before one that was cut."""
+    """Return the prompt of a call from the first place that holds one, or None.
+
+    The paths of the format come first, then the messages outside of the call's record.
+    """
     for path in form.prompt:
         text = prompt_of(call.at(path), body=path in form.bodies)
         if text is not None:
@@ -273,27 +338,35 @@ def prompt_in(call: LoggedCall, form: Format) -> str | None:
 
 
 def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
-    """(tokens in, tokens out, both) of a call: by the provider's usage, else as the writer counts them."""
+    """Return (input tokens, output tokens, both together) of a call as the log has them.
+
+    A sound usage block of the provider gives the first two, and None as the third. Otherwise the values come
+    from the fields of an incomplete block, and then from the tool's own counts. A value that is not known is
+    None.
+    """
     counted = usage_counts(call, form)
     if counted is not None:
         return counted.input, counted.output, None
     reported = [block for block in _usage_blocks(call, form) if block]
     kinds = ((INPUT, form.input_tokens), (OUTPUT, form.output_tokens), (TOTAL, form.tokens))
-    named = [next((b[n] for b in reported for n in names if n in b), None) for names, _ in kinds]
-    into, out, both = (
-        call.first(paths) if v is None else v for v, (_, paths) in zip(named, kinds, strict=True)
-    )
-    return into, out, both
+    found: list[Any] = []
+    for names, paths in kinds:
+        value = next((block[name] for block in reported for name in names if name in block), None)
+        found.append(call.first(paths) if value is None else value)
+    return found[0], found[1], found[2]
 
 
 def usage_counts(call: LoggedCall, form: Format) -> Tokens | None:
-    """Return what the provider's usage block counts; None if no sound one stands in the record."""
+    """Return the counts of the first sound usage block of the provider, or None if the record has none."""
     found = (read_tokens(block) for block in _usage_blocks(call, form))
     return next((tokens for tokens in found if tokens is not None), None)
 
 
 def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
-    """Return the fields of the usage blocks of a call, with the tier and the searches that stand beside."""
+    """Return the fields of the usage blocks of a call.
+
+    A block gets the tier and the searches that stand next to it in the record.
+    """
     blocks = []
     for path in form.usage:
         if path == "":
@@ -301,7 +374,10 @@ def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
             continue
         block = parsed(call.at(path))
         place, _, last = path.rpartition(".")
-        holder = call.at(place) if place else next((v for v in call.views if v.get(last) is not None), None)
+        if place:
+            holder = call.at(place)
+        else:
+            holder = next((view for view in call.views if view.get(last) is not None), None)
         if last == "usage" and isinstance(holder, Mapping) and isinstance(block, Mapping):
             block = read_usage({**holder, "usage": block})
         blocks.append(_usage(block, (*FIELDS, *MORE_FIELDS)))
@@ -309,9 +385,10 @@ def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
 
 
 def price_unknown(call: LoggedCall, form: Format) -> bool:
-    """Whether the cost of a call is none: its writer knew no price, or wrote 0 for tokens, as most then do.
+    """Return True if the cost of a call is not known although the log may have a number.
 
-    The tokens of a call are taken as some unless the log says that there were none.
+    Most tools write 0 for a call whose price they do not know. A cost of 0 is therefore believed only if
+    `zero_is_free` is set or the log says that the call had no tokens.
     """
     if form.unpriced(call):
         return True
@@ -322,24 +399,35 @@ def price_unknown(call: LoggedCall, form: Format) -> bool:
 
 
 def _usage(block: Any, names: Iterable[str]) -> dict[str, Any]:
-    """Return the named fields of a usage block that hold something; tables write numbers as texts."""
+    """Return the named fields of a usage block that hold something.
+
+    Tables hold numbers as texts; these become numbers.
+    """
     block = parsed(block)
     if not isinstance(block, Mapping):
         return {}
-    there = {name: block[name] for name in names if block.get(name) not in (None, "")}
-    return {
-        name: float(v) if isinstance(v, str) and v.replace(".", "", 1).isdecimal() else v
-        for name, v in there.items()
-    }
+    fields: dict[str, Any] = {}
+    for name in names:
+        value = block.get(name)
+        if value in (None, ""):
+            continue
+        is_number = isinstance(value, str) and value.replace(".", "", 1).isdecimal()
+        fields[name] = float(value) if is_number else value
+    return fields
 
 
 def model_of(value: Any) -> str | None:
-    """A model's name as it stands there; None: it is none."""
+    """Return the value if it is a text that holds more than spaces, otherwise None."""
     return value if isinstance(value, str) and value.strip() else None
 
 
 def moment(value: Any) -> pd.Timestamp | None:
-    """A time in UTC: ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970; None: it is none."""
+    """Return a time in UTC, or None if the value is no time.
+
+    Args:
+        value: a date by ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970. The size of a number
+            tells its unit.
+    """
     try:
         number = float(value)
     except (TypeError, ValueError):
@@ -360,7 +448,12 @@ def moment(value: Any) -> pd.Timestamp | None:
 
 
 def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """All that a call stands within: its parent's parents too, then what else it names."""
+    """Return the ids of everything that contains an entry, the nearest first.
+
+    Args:
+        within: id of the parent, then other ids that contain the entry.
+        parents: {id: id of its parent} of the whole log. The parents of the parent are added from here.
+    """
     parent, *rest = within or (None,)
     chain: dict[Any, None] = {}
     while parent is not None and parent not in chain:
@@ -370,49 +463,74 @@ def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, .
 
 
 def joined(calls: list[LoggedCall], loose: Sequence[Score], form: Format | None = None) -> int:
-    """Give loose scores to the calls that they are about, and say how many are about none.
+    """Add scores to the calls that they are about, and return the number of scores that are about no call.
 
-    A score of a trace, a session or another span belongs to the last call within it by time; a call's own
-    score of that name comes first.
+    A score about a call itself is added to that call. A score about a trace, a session or another span is
+    added to the last call within it by time, unless the call has its own score of that name.
+
+    Args:
+        calls: calls of the log, whose `scores` are extended.
+        loose: scores from outside of the calls.
+        form: format that says where a call has its time. None looks at `time`.
     """
-    by_name: dict[Any, list[LoggedCall]] = {}
+    calls_by_id: dict[Any, list[LoggedCall]] = {}
+    for call in calls:
+        for name in call.names:
+            calls_by_id.setdefault(name, []).append(call)
+    last_call = _last_calls(calls, ("time",) if form is None else form.time)
+    own_names = {id(call): {name for name, _ in call.scores} for call in calls}
+    stray = 0
+    of_containers: list[tuple[Score, LoggedCall]] = []
+    for score in loose:
+        call_id = next((name for name in score.about if name in calls_by_id), None)
+        if call_id is not None:
+            for call in calls_by_id[call_id]:
+                call.scores.append((score.name, score.value))
+                own_names[id(call)].add(score.name)
+            continue
+        container = next((name for name in score.about if name in last_call), None)
+        if container is None:
+            stray += 1
+        else:
+            of_containers.append((score, last_call[container]))
+    for score, call in of_containers:
+        if score.name not in own_names[id(call)]:
+            call.scores.append((score.name, score.value))
+    return stray
+
+
+def _last_calls(calls: list[LoggedCall], time_paths: Paths) -> dict[Any, LoggedCall]:
+    """Return {id of a trace, session or span: the last call within it}.
+
+    Calls are ordered by time and then by their place in the log. Calls without a time come first.
+    """
     last: dict[Any, tuple[Any, LoggedCall]] = {}
     for place, call in enumerate(calls):
-        for name in call.names:
-            by_name.setdefault(name, []).append(call)
-        time = moment(call.first(("time",) if form is None else form.time))
+        time = moment(call.first(time_paths))
         order = (time is not None, time if time is not None else pd.Timestamp(0, tz="UTC"), place)
         for name in call.within:
             if name not in last or order >= last[name][0]:
                 last[name] = (order, call)
-    stray = 0
-    before = {id(call): {name for name, _ in call.scores} for call in calls}
-    late: list[tuple[Score, list[LoggedCall]]] = []
-    for score in loose:
-        nearest = next((name for name in score.about if name in by_name), None)
-        if nearest is not None:
-            for call in by_name[nearest]:
-                call.scores.append((score.name, score.value))
-                before[id(call)].add(score.name)
-            continue
-        about = next((name for name in score.about if name in last), None)
-        if about is None:
-            stray += 1
-        else:
-            late.append((score, [last[about][1]]))
-    for score, about_calls in late:
-        for call in about_calls:
-            if score.name not in before[id(call)]:
-                call.scores.append((score.name, score.value))
-    return stray
+    return {name: call for name, (_, call) in last.items()}
 
 
-#: where people put scores whose tool has none
+def parents_of(calls: Iterable[LoggedCall], least_containers: int = 1) -> dict[Any, Any]:
+    """Return {id of an entry: id of its parent} of entries that have both.
+
+    Args:
+        least_containers: entries that name fewer containers have no parent. It is 2 if the last container is
+            always the trace.
+    """
+    return {c.names[0]: c.within[0] for c in calls if c.names and len(c.within) >= least_containers}
+
+
+#: Fields in which people put scores if their tool has no place for scores.
 FEEDBACK = ("score", "rating", "feedback", "thumbs", "thumb", "stars", "user_feedback", "scores", "metadata")
 
 
 def feedback(record: Record) -> list[tuple[str, Any]]:
-    """Scores beside the call, or in its metadata."""
+    """Return (name, value) of the scores that stand next to a call or in its metadata."""
+    # A score that is repeated in the metadata is taken once.
     by_place: dict[str, list[tuple[str, Any]]] = {}
     for place in ("", "metadata.", "metadata.requester_metadata.", "metadata.spend_logs_metadata."):
         for name in FEEDBACK[:-2]:
@@ -425,15 +543,20 @@ def feedback(record: Record) -> list[tuple[str, Any]]:
 
 
 def named(scores: Any) -> list[tuple[str, Any]]:
-    """(name, value) of scores as a list of objects, a mapping, or a single value."""
+    """Return (name, value) of scores in one of three forms.
+
+    Args:
+        scores: a list of objects with a name and a value, a mapping of names to values, or a single value,
+            which gets the name `score`. Each may be JSON in a text.
+    """
     if isinstance(scores, str) and scores.lstrip()[:1] in ("[", "{"):
         scores = parsed(scores)
     if isinstance(scores, list):
-        pairs = [
-            (str(next((s[k] for k in ("name", "key", "id") if s.get(k)), "score")), labelled(s))
-            for s in scores
-            if isinstance(s, Mapping)
-        ]
+        pairs = []
+        for score in scores:
+            if isinstance(score, Mapping):
+                name = next((score[key] for key in ("name", "key", "id") if score.get(key)), "score")
+                pairs.append((str(name), labelled(score)))
     elif isinstance(scores, Mapping):
         pairs = [(str(k), labelled(v) if isinstance(v, Mapping) else v) for k, v in scores.items()]
     else:
@@ -442,8 +565,10 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 
 
 def labelled(score: Record) -> Any:
-    """The value of a score, in the units of its log: its label where it is a category, true or false where it
-    is boolean; None: it is a comment."""
+    """Return the value of a score that is an object, in the units of its log, or None if it holds none.
+
+    A category is returned as its label and a boolean as True or False. A comment has no value.
+    """
     kind = str(score.get("dataType") or score.get("data_type") or "").upper()
     label = next(
         (score[k] for k in ("stringValue", "string_value", "label") if score.get(k) not in (None, "")), None

@@ -1,46 +1,52 @@
-"""Helicone: rows of its request API or of an export. Source: `HeliconeRequest` of its OpenAPI description."""
+"""Helicone: rows of its request API or of an export.
+
+Source: `HeliconeRequest` of its OpenAPI description.
+"""
 
 from typing import Any
 
 from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, is_yes, named
 from cabs_core.data.tables.dotted import at
 
-_BOOLEAN, _THUMB = "-hcone-bool", "helicone-score-feedback"
+#: Ending that Helicone adds to the name of a boolean score.
+_BOOLEAN_ENDING = "-hcone-bool"
+#: Name of the score under which Helicone repeats the thumb.
+_THUMB = "helicone-score-feedback"
+#: Places of the thumb.
+_THUMB_PATHS = ("feedback_rating", "request_feedback.rating", "feedback.rating")
+#: Parts of an address that is no chat.
+_OTHER_ADDRESSES = ("embeddings", "moderations", "/images", "/audio", "rerank")
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Every record is a call."""
+    """Return each record as an entry. Helicone keeps no scores outside of them."""
     return [LoggedCall(number, (_view(r), r), scores=_scores(r)) for number, r in records], []
 
 
 def _view(record: Record) -> Record:
-    """The kind of a call: Helicone logs tools, searches and data as requests too, whose bodies say so."""
-    path = str(record.get("request_path") or record.get("target_url") or "")
+    """Return the kind of a request as {kind: kind}, None for a chat.
+
+    Helicone also logs tools, searches and data as requests, whose bodies name their kind. Other requests
+    that are no chats are known by their address.
+    """
     kind = at(record, "request_body._type")
-    if kind is None and any(
-        word in path for word in ("embeddings", "moderations", "/images", "/audio", "rerank")
-    ):
-        kind = path.rstrip("/").rpartition("/")[2]
+    address = str(record.get("request_path") or record.get("target_url") or "")
+    if kind is None and any(word in address for word in _OTHER_ADDRESSES):
+        kind = address.rstrip("/").rpartition("/")[2]
     return {"kind": kind}
 
 
 def _scores(record: Record) -> list[tuple[str, Any]]:
-    """Scores by their names, and the thumb, which Helicone writes twice."""
+    """Return (name, value) of the scores of a request. The thumb, which Helicone writes twice, is first."""
     pairs: list[tuple[str, Any]] = []
-    thumb = next(
-        (
-            v
-            for p in ("feedback_rating", "request_feedback.rating", "feedback.rating")
-            if (v := at(record, p)) is not None
-        ),
-        None,
-    )
+    thumbs = (at(record, path) for path in _THUMB_PATHS)
+    thumb = next((value for value in thumbs if value is not None), None)
     for name, value in named(record.get("scores")):
         if name == _THUMB:
             thumb = is_yes(value) if thumb is None else thumb
         else:
-            yes = name.endswith(_BOOLEAN) and not isinstance(value, str)
-            pairs.append((name.removesuffix(_BOOLEAN), bool(value) if yes else value))
+            is_boolean = name.endswith(_BOOLEAN_ENDING) and not isinstance(value, str)
+            pairs.append((name.removesuffix(_BOOLEAN_ENDING), bool(value) if is_boolean else value))
     return pairs if thumb is None else [("feedback", thumb), *pairs]
 
 

@@ -1,4 +1,4 @@
-"""Langfuse: traces with observations (API), rows of its pages' export, files of the blob export.
+"""Langfuse: traces with observations (API), rows of the export of its pages, and files of its blob export.
 
 Sources: Langfuse's API, `observation-stream.ts` of its worker, "Blob storage export field reference", 2026.
 """
@@ -7,10 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from cabs_core.data.endpoints.usage import as_count
-from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, labelled, named, upwards
+from cabs_core.data.logs.calls import (
+    Format,
+    LoggedCall,
+    Record,
+    Score,
+    ids,
+    labelled,
+    named,
+    parents_of,
+    upwards,
+)
 from cabs_core.data.tables.dotted import first, objects, parsed
 
-#: lists in a row of the pages' export that are no scores
+#: Ids by which a score names what was scored, the nearest first.
+_SCORED_IDS = ("observationId", "observation_id", "traceId", "trace_id", "sessionId", "session_id")
+#: Columns of the pages' export that hold lists and are no scores.
 _LISTS = frozenset(
     (
         "tags traceTags comments toolCalls toolCallNames toolDefinitions input output tool_calls "
@@ -20,7 +32,10 @@ _LISTS = frozenset(
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Observations are entries; rows of traces add what these leave out; rows of scores join both."""
+    """Return the entries of a log, and the scores outside of them.
+
+    Observations are entries. Rows of traces give the session and the prompt that an observation leaves out.
+    """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
@@ -28,7 +43,8 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         if _is_score(r):
             loose += _loose(r)
             continue
-        if observations := objects(r.get("observations")):
+        observations = objects(r.get("observations"))
+        if observations:
             calls += [_call(number, o, r, r.get("id")) for o in observations]
             for score in objects(r.get("scores")):
                 loose += _loose({"traceId": r.get("id"), **{k: v for k, v in score.items() if v is not None}})
@@ -37,14 +53,14 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         else:
             trace = next(iter(ids(r.get("traceId"), r.get("trace_id"))), None)
             calls.append(_call(number, r, traces.get(trace, {}), trace))
-    parents = {c.names[0]: c.within[0] for c in calls if c.names and c.within}
+    parents = parents_of(calls)
     for call in calls:
         call.within = upwards(call.within, parents)
     return calls, loose
 
 
 def _is_trace(record: Record) -> bool:
-    """Whether a row is a trace: it has no trace of its own, no type and no model."""
+    """Return True if a row is a trace: it belongs to no other trace and has neither type nor model."""
     identity = (
         "traceId",
         "trace_id",
@@ -59,53 +75,80 @@ def _is_trace(record: Record) -> bool:
 
 
 def _is_score(record: Record) -> bool:
+    """Return True if a row is a score: it has a name, a value and the id of what was scored."""
     kind = record.get("dataType") or record.get("data_type")
-    about = ("traceId", "trace_id", "observationId", "observation_id", "sessionId", "session_id")
-    valued = any(key in record for key in ("value", "stringValue", "string_value"))
-    return (
-        bool(kind or valued) and "name" in record and "type" not in record and any(k in record for k in about)
-    )
+    has_value = any(key in record for key in ("value", "stringValue", "string_value"))
+    has_id = any(key in record for key in _SCORED_IDS)
+    return bool(kind or has_value) and "name" in record and "type" not in record and has_id
 
 
 def _loose(score: Record) -> list[Score]:
-    keys = ("observationId", "observation_id", "traceId", "trace_id", "sessionId", "session_id")
+    """Return the score in a row of scores as a list, which is empty if the row holds a comment."""
     value = labelled(score)
-    name = str(score.get("name") or "score")
-    return [] if value is None else [Score(ids(*(score.get(key) for key in keys))[:1], name, value)]
+    if value is None:
+        return []
+    about = ids(*(score.get(key) for key in _SCORED_IDS))[:1]
+    return [Score(about, str(score.get("name") or "score"), value)]
 
 
-def _call(number: int, o: Record, trace: Record, trace_id: Any) -> LoggedCall:
-    parent = o.get("parentObservationId") or o.get("parent_observation_id")
-    session = next((v for r in (o, trace) for k in ("sessionId", "session_id") if (v := r.get(k))), None)
-    mine = {"session": session or trace_id, "kind": _kind(o), "usage_in_kinds": _usage(o)}
-    within, names = ids(parent, trace_id, session), ids(o.get("id"))
-    scores = named(o.get("scores")) if o is not trace else []
-    rows = _row_scores(o) if "observations" not in trace else []
+def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> LoggedCall:
+    """Return an observation as an entry.
+
+    Args:
+        number: number of its record in the file, from 1.
+        trace: the trace that contains the observation; empty if the log has no row of the trace.
+    """
+    parent = observation.get("parentObservationId") or observation.get("parent_observation_id")
+    sessions = (record.get(key) for record in (observation, trace) for key in ("sessionId", "session_id"))
+    session = next((value for value in sessions if value), None)
+    derived = {
+        "session": session or trace_id,
+        "kind": _kind(observation),
+        "usage_in_kinds": _usage(observation),
+    }
+    scores = named(observation.get("scores")) if observation is not trace else []
+    if "observations" not in trace:
+        scores += _row_scores(observation)
     return LoggedCall(
-        number, (mine, o, trace), names, within, messages=trace.get("input"), scores=scores + rows
+        number,
+        (derived, observation, trace),
+        names=ids(observation.get("id")),
+        within=ids(parent, trace_id, session),
+        messages=trace.get("input"),
+        scores=scores,
     )
 
 
 def _usage(observation: Record) -> dict[str, float]:
-    """Tokens in and out, which Langfuse keeps by kind, such as `input_cached_tokens`."""
+    """Return {input_tokens, output_tokens} of an observation, as far as they are known.
+
+    Langfuse counts tokens by kind, such as `input_cached_tokens`. The kinds of each side are added up.
+    """
     kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
     items = kinds.items() if isinstance(kinds, Mapping) else ()
-    counts = {name: number for name, v in items if (number := as_count(v)) is not None}
-    return {
-        f"{side}_tokens": sum(number for name, number in counts.items() if side in name.casefold())
-        for side in ("input", "output")
-        if any(side in name.casefold() for name in counts)
-    }
+    usage: dict[str, float] = {}
+    for side in ("input", "output"):
+        counts = [as_count(value) for name, value in items if side in name.casefold()]
+        known = [count for count in counts if count is not None]
+        if known:
+            usage[f"{side}_tokens"] = sum(known)
+    return usage
 
 
 def _kind(observation: Record) -> Any:
-    """The type, or that it is a judge's: Langfuse runs its evaluators in environments of its own."""
-    place = str(observation.get("environment") or "")
-    return "evaluator" if place.startswith("langfuse-") else observation.get("type")
+    """Return the type of an observation, or `evaluator` if it is a call of a judge.
+
+    Langfuse runs its evaluators in environments of their own.
+    """
+    environment = str(observation.get("environment") or "")
+    return "evaluator" if environment.startswith("langfuse-") else observation.get("type")
 
 
 def _row_scores(row: Record) -> list[tuple[str, Any]]:
-    """Scores of a row of the pages' export: columns with their names, whose cells are lists of values."""
+    """Return (name, value) of the scores in a row of the export of Langfuse's pages.
+
+    Each score has a column with its name, whose cells are lists of values.
+    """
     pairs = []
     for name, cell in row.items():
         if name in _LISTS or name == "scores":
@@ -117,7 +160,10 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
 
 
 def _unpriced(call: LoggedCall) -> bool:
-    """A total of 0 beside no details: no price of the model is known."""
+    """Return True if the total cost is 0 and has no details.
+
+    Langfuse then knows no price of the model.
+    """
     details = parsed(call.first(("costDetails", "cost_details")))
     total = first(call.views[1], *FORMAT.cost)
     empty = isinstance(details, Mapping) and all(value is None for value in details.values())

@@ -5,7 +5,7 @@ Source: LiteLLM 1.106, `litellm/types/utils.py` and `litellm/proxy/_types.py`.
 
 from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
 
-#: kinds of calls that answer a prompt; an awaited call has an `a` before, a socket or a session `_a`
+#: Kinds of calls that answer a prompt. An awaited call has an `a` in front, one over a socket `_a`.
 _CHATS = (
     "completion text_completion responses anthropic_messages generate_content generate_content_stream".split()
 )
@@ -13,14 +13,14 @@ _AWAITED = [f"a{name}" for name in _CHATS]
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Every record is a call."""
+    """Return each record as an entry. LiteLLM keeps no scores outside of them."""
     return [LoggedCall(number, (r,), scores=feedback(r)) for number, r in records], []
 
 
 FORMAT = Format(
     split,
     kind=("call_type",),
-    # a provider's own endpoint may be anything: where there is a prompt, it is a chat
+    # A call of a provider's own endpoint counts as a chat if it has a prompt.
     chats=frozenset({*_CHATS, *_AWAITED, "_aresponses_websocket", "pass_through_endpoint"}),
     status=("status", "metadata.status"),
     errors=(

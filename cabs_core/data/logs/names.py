@@ -1,23 +1,29 @@
-"""Names that look like one model: `openai/gpt-x`, `gpt-x-2026-03-05`, `GPT-X`."""
+"""Model names that look like one model, such as `openai/gpt-x`, `gpt-x-2026-03-05` and `GPT-X`."""
 
 import re
 from collections import defaultdict
 from collections.abc import Mapping
 
+#: Region before the name, as Bedrock writes it.
 _REGION = re.compile(r"^(?:us|eu|apac|global)\.")
-#: a provider before the name, as Bedrock (`anthropic.x`) and promptfoo (`openai:chat:x`) write it
+#: Provider before the name, as Bedrock (`anthropic.x`) and promptfoo (`openai:chat:x`) write it
 _VENDOR = re.compile(
     r"^(?:anthropic|openai|meta|mistral|amazon|cohere|ai21|deepseek|qwen|google)"
     r"(?:\.|:(?:chat:|completion:|messages:|responses:)?)"
 )
+#: Version after the name, such as `-v1:0`.
 _VERSION = re.compile(r"(?:-v\d+)?(?::[\w-]+)?$")
+#: Date after the name, or `latest`.
 _DATE = re.compile(
     r"[-@](?:20\d\d-\d\d-\d\d|20\d{6}|2\d(?:0[1-9]|1[0-2])|(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|latest)$"
 )
 
 
 def base_of(name: str) -> str:
-    """A model's name without provider, date, case and blanks: only to ask whether two look alike."""
+    """Return a model's name in lower case without provider, region, version and date.
+
+    The result only serves to tell whether two names look like one model. It is no name to call a model by.
+    """
     base = re.sub(r"[\s_]+", "-", name.strip().casefold()).rpartition("/")[2]
     base = _VENDOR.sub("", _REGION.sub("", base))
     base = _VERSION.sub("", base) or base
@@ -25,7 +31,7 @@ def base_of(name: str) -> str:
 
 
 def alike(counts: Mapping[str, int]) -> list[dict[str, int]]:
-    """Groups of names that look like one model, each {name: calls}, the most calls first."""
+    """Return groups of at least two names that look like one model: {name: calls}, most calls first."""
     groups: dict[str, dict[str, int]] = defaultdict(dict)
     for name, count in sorted(counts.items(), key=lambda item: (-item[1], item[0])):
         groups[base_of(name)][name] = count

@@ -11,7 +11,11 @@ from cabs_core.data.tables.dotted import at, first, parsed
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Lines of a batch's input belong to the lines of its output that bear their `custom_id`."""
+    """Return the calls of a log. OpenAI keeps no scores outside of them.
+
+    A line of a batch's input is joined with the line of the output that has the same id. A line of the input
+    without an answer becomes a call that is still pending.
+    """
     keys = ("custom_id", "recordId", "key")
     names = {id(r): next(iter(ids(*(r.get(key) for key in keys))), None) for _, r in records}
     asked = {
@@ -36,17 +40,19 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _flat(record: Record) -> Record:
-    """What was asked and what was answered, each under one name, whichever form the record has."""
+    """Return request, response, address, status and error of a record, each under one name for all forms."""
     request = _object(record, "request.body", "request", "body", "params", "modelInput") or record
     answers = ("response.body", "response", "completion", "result.message", "modelOutput")
     response = _object(record, *answers) or record
     status = at(record, "response.status_code")
-    # Anthropic's results say how they ended, Vertex' and Databricks' lines do so beside the answer
+    # Anthropic writes how a call ended into its result, Vertex and Databricks write it next to the answer
     ended = first(record, "result.type", "status_code", "statusCode")
-    said = record.get("status")
+    message = record.get("status")
     errors = [record.get("error"), at(record, "result.error"), response.get("error_code")]
-    if isinstance(said, str) and said.casefold().startswith(("error", "bad request", "invalid", "internal")):
-        errors.append(said)
+    if isinstance(message, str) and message.casefold().startswith(
+        ("error", "bad request", "invalid", "internal")
+    ):
+        errors.append(message)
     return {
         "request": request,
         "response": response,
@@ -57,6 +63,7 @@ def _flat(record: Record) -> Record:
 
 
 def _object(record: Record, *paths: str) -> Any:
+    """Return the first object at these paths that is not empty, also from JSON in a text, or None."""
     for path in paths:
         value = parsed(at(record, path))
         if isinstance(value, Mapping) and value:
@@ -64,7 +71,7 @@ def _object(record: Record, *paths: str) -> Any:
     return None
 
 
-#: fields of a line that hold an answer
+#: Fields of a line that hold an answer.
 _ANSWERS = ("response", "result", "modelOutput")
 
 FORMAT = Format(

@@ -1,4 +1,4 @@
-"""OpenTelemetry: spans by GenAI conventions or OpenInference (`llm.*`), OTLP JSON or a span a record.
+"""OpenTelemetry: spans by the GenAI conventions or OpenInference, as OTLP JSON or as one span in each record.
 
 Sources: the GenAI semantic conventions 1.44, and OpenInference's conventions, spans and annotations.
 """
@@ -8,10 +8,22 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cabs_core.data.endpoints.usage import FIELDS
-from cabs_core.data.logs.calls import UNKNOWN_KIND, Format, LoggedCall, Record, Score, ids, is_yes, upwards
+from cabs_core.data.logs.calls import (
+    UNKNOWN_KIND,
+    Format,
+    LoggedCall,
+    Record,
+    Score,
+    ids,
+    is_yes,
+    parents_of,
+    upwards,
+)
 from cabs_core.data.tables.dotted import at, first, objects, parsed
 
-_RESULT = "gen_ai.evaluation.result"
+#: Name of an event or log record that holds the score of an evaluation.
+_EVALUATION = "gen_ai.evaluation.result"
+#: Attributes that name the model.
 _MODELS = (
     "gen_ai.response.model",
     "ai.response.model",
@@ -20,6 +32,7 @@ _MODELS = (
     "ai.model.id",
     "model_name",  # Pydantic AI's agents
 )
+#: Attributes that hold the prompt.
 _MESSAGES = (
     "gen_ai.input.messages",
     "gen_ai.prompt",
@@ -32,9 +45,11 @@ _MESSAGES = (
     "all_messages_events",
     "input.value",
 )
-#: names of a span's fields in other stores -> OpenTelemetry's
+#: Fields of a span that hold its id, in the names of several stores.
 _IDS = ("spanId", "span_id", "spanID", "SpanId", "context.span_id", "id", "Id")
+#: Fields that hold the id of its trace.
 _TRACES = ("traceId", "trace_id", "traceID", "TraceId", "context.trace_id", "operation_Id", "OperationId")
+#: Fields that hold the id of its parent.
 _PARENTS = (
     "parentSpanId",
     "parent_span_id",
@@ -44,6 +59,7 @@ _PARENTS = (
     "operation_ParentId",
     "ParentId",
 )
+#: Fields that hold its status.
 _STATUSES = (
     "status.code",
     "status_code",
@@ -53,7 +69,7 @@ _STATUSES = (
     "otel_status_code",
     "status",
 )
-#: columns that hold the attributes: OTLP, ClickHouse, Application Insights and its workspace, Jaeger
+#: Fields that hold the attributes, by OTLP, ClickHouse, Application Insights and its workspace, and Jaeger.
 _HOLDERS = (
     "attributes",
     "SpanAttributes",
@@ -63,7 +79,7 @@ _HOLDERS = (
     "Properties",
     "tags",
 )
-#: operations of Vercel's AI SDK around the span of the call itself, and those of the call
+#: Operations of Vercel's AI SDK that contain the span of the call itself -> kind.
 _VERCEL = {
     "ai.generatetext": "chat",
     "ai.streamtext": "chat",
@@ -73,7 +89,11 @@ _VERCEL = {
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Spans are entries; events and log records hold evaluations and, in some writers, messages."""
+    """Return the spans of a log as entries, and the scores outside of them.
+
+    Events and log records hold evaluations and, with some tools, the messages of a call. A span whose child
+    is itself a call of a model is no call of its own.
+    """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
     late: dict[Any, list[Any]] = defaultdict(list)
@@ -86,14 +106,14 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
             if _is_event(span, str(named)):
                 events = [(str(values.get("event.name") or named), values, span)]
             for name, data, event in events:
-                if name == _RESULT:
+                if name == _EVALUATION:
                     loose += _evaluation(data, span_id)
-                elif messages := _event_messages(name, data, event):
-                    late[str(span_id)].extend(messages)
+                else:
+                    late[str(span_id)].extend(_event_messages(name, data, event))
             if _is_event(span, str(named)):
                 continue
             calls.append(_call(number, span, resource, values, span_id))
-    parents = {c.names[0]: c.within[0] for c in calls if c.names and len(c.within) > 1}
+    parents = parents_of(calls, least_containers=2)
     children = {c.within[0] for c in calls if len(c.within) > 1 and c.at("kind") in FORMAT.chats}
     for call in calls:
         call.within = upwards(call.within, parents)
@@ -104,58 +124,84 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _is_event(span: Record, name: str) -> bool:
-    """Whether it is a log record, not a span: an evaluation, or the messages of a call."""
-    return name == _RESULT or "eventName" in span or "timeUnixNano" in span or "body" in span
+    """Return True if a record is no span but a log record, such as an evaluation or messages of a call."""
+    return name == _EVALUATION or "eventName" in span or "timeUnixNano" in span or "body" in span
 
 
 def _call(number: int, span: Record, resource: Record, values: dict[str, Any], span_id: Any) -> LoggedCall:
-    parent = first(span, *_PARENTS) or next(
-        (
-            first(r, "spanID", "spanId")
-            for r in objects(span.get("references"))
-            if r.get("refType") != "FOLLOWS_FROM"
-        ),
-        None,
-    )
+    """Return a span as an entry.
+
+    Args:
+        number: number of its record in the file, from 1.
+        resource: attributes of the resource that made the span.
+        values: attributes of the span.
+    """
     trace = first(span, *_TRACES)
-    status = str(first(span, *_STATUSES) or values.get("otel.status_code") or "").casefold()
-    succeeded = first(span, "success", "Success")
-    mine = {
-        "attributes": values,  # `columns` may say where a name stands in the file
+    derived = {
+        "attributes": values,  # so that `columns` may name a path as it stands in the file
         "usage": _usage(values),
         "kind": _kind(values, span),
         "session": first(values, "gen_ai.conversation.id", "session.id") or trace,
-        "failed": status in ("2", "error", "status_code_error", "statuscode.error")
-        or is_yes(values.get("error"))
-        or is_yes(span.get("is_exception"))
-        or (succeeded is not None and not is_yes(succeeded)),
+        "failed": _has_failed(span, values),
     }
-    response = values.get("gen_ai.response.id")
-    names, within = ids(span_id, response), ids(parent, trace)
-    messages = first(values, *_MESSAGES)
-    messages = parsed(messages) if isinstance(messages, str) and messages.lstrip()[:1] == "[" else messages
-    prompts = next(
-        (m for p in ("gen_ai.prompt", "llm.input_messages", "llm.prompts") if (m := _numbered(values, p))),
-        None,
-    )
-    scores = [
-        (str(first(e, f"{kind}.name", "name")), value)
-        for kind in ("annotation", "evaluation")
-        for e in _numbered(values, f"{kind}s")
-        if (value := first(e, f"{kind}.score", f"{kind}.label", "score", "label")) is not None
-    ]
     return LoggedCall(
         number,
-        (mine, values, span, resource),
-        names,
-        within,
-        messages=_as_messages(prompts or messages),
-        scores=scores,
+        (derived, values, span, resource),
+        names=ids(span_id, values.get("gen_ai.response.id")),
+        within=ids(_parent_of(span), trace),
+        messages=_as_messages(_messages_of(values)),
+        scores=_scores_of(values),
     )
+
+
+def _parent_of(span: Record) -> Any:
+    """Return the id of the span's parent, or None. Jaeger writes it as a reference."""
+    parent = first(span, *_PARENTS)
+    if parent:
+        return parent
+    references = (r for r in objects(span.get("references")) if r.get("refType") != "FOLLOWS_FROM")
+    return next((first(reference, "spanID", "spanId") for reference in references), None)
+
+
+def _has_failed(span: Record, values: Record) -> bool:
+    """Return True if status, flags or attributes of a span say that the call failed."""
+    status = str(first(span, *_STATUSES) or values.get("otel.status_code") or "").casefold()
+    succeeded = first(span, "success", "Success")
+    return (
+        status in ("2", "error", "status_code_error", "statuscode.error")
+        or is_yes(values.get("error"))
+        or is_yes(span.get("is_exception"))
+        or (succeeded is not None and not is_yes(succeeded))
+    )
+
+
+def _messages_of(values: dict[str, Any]) -> Any:
+    """Return the prompt in the attributes of a span: numbered messages first, then a whole list or text."""
+    for prefix in ("gen_ai.prompt", "llm.input_messages", "llm.prompts"):
+        messages = _numbered(values, prefix)
+        if messages:
+            return messages
+    whole = first(values, *_MESSAGES)
+    return parsed(whole) if isinstance(whole, str) and whole.lstrip()[:1] == "[" else whole
+
+
+def _scores_of(values: Record) -> list[tuple[str, Any]]:
+    """Return (name, value) of the annotations and evaluations in the attributes of a span."""
+    scores = []
+    for kind in ("annotation", "evaluation"):
+        for entry in _numbered(values, f"{kind}s"):
+            value = first(entry, f"{kind}.score", f"{kind}.label", "score", "label")
+            if value is not None:
+                scores.append((str(first(entry, f"{kind}.name", "name")), value))
+    return scores
 
 
 def _kind(values: dict[str, Any], span: Record) -> str:
-    """What a span is: by operation, kind in OpenInference or OpenLLMetry, else whether a model is named."""
+    """Return the kind of a span in lower case.
+
+    It comes from the operation of Vercel's AI SDK, the GenAI conventions, OpenInference or OpenLLMetry. A
+    span without a kind is a `chat` if it names a model, otherwise `UNKNOWN_KIND`.
+    """
     vercel = first(values, "ai.operationId", "operation.name")
     if isinstance(vercel, str) and vercel.casefold().startswith("ai."):
         name = vercel.split(" ")[0].casefold()
@@ -169,7 +215,10 @@ def _kind(values: dict[str, Any], span: Record) -> str:
 
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
-    """(span or log record, attributes of its resource) of OTLP JSON, or the record itself."""
+    """Yield (span or log record, attributes of its resource) of a record of OTLP or Jaeger.
+
+    A record in another form is a span itself, without attributes of a resource.
+    """
     if isinstance(record.get("spans"), list) and ("traceID" in record or "processes" in record):  # Jaeger
         for span in objects(record["spans"]):
             yield span, {}
@@ -187,7 +236,7 @@ def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
 
 
 def _attributes(span: Any) -> dict[str, Any]:
-    """Attributes as a mapping; tables of spans have a column for each."""
+    """Return the attributes of a span, an event or a resource; tables of spans have a column for each."""
     holder = next((name for name in _HOLDERS if isinstance(span, Mapping) and span.get(name)), None)
     entries = parsed(span[holder]) if holder is not None else None
     if isinstance(entries, list) and all(
@@ -207,7 +256,7 @@ def _attributes(span: Any) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested attributes, {gen_ai: {request: {model: m}}}, also under their dotted names."""
+    """Return attributes with nested ones, {gen_ai: {request: {model: m}}}, also under their dotted names."""
     flat = dict(values)
     for root in ("gen_ai", "llm", "ai", "openinference"):
         waiting = [(root, values.get(root))]
@@ -221,7 +270,7 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the counts in the attributes of a span by their last names, and Logfire's usage block."""
+    """Return the token counts in the attributes of a span by their last names, and Logfire's usage block."""
     usage: dict[str, Any] = {}
     block = at(values, "response_data.usage")
     usage |= block if isinstance(block, Mapping) else {}
@@ -231,7 +280,7 @@ def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _any_value(value: Any) -> Any:
-    """A value of OTLP: {stringValue, intValue, arrayValue, kvlistValue, ...: what it holds}."""
+    """Return the value that OTLP wraps as {stringValue: ...}, {intValue: ...}, {arrayValue: ...} etc."""
     if not isinstance(value, Mapping):
         return value
     kind, inner = next(iter(value.items()), ("", None))
@@ -247,7 +296,10 @@ def _any_value(value: Any) -> Any:
 
 
 def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
-    """The list that attributes `prefix.0.a.b`, `prefix.1.a.b`, ... spell, or that stands at the prefix."""
+    """Return the list that numbered attributes spell, or that stands at their prefix.
+
+    The attributes `prefix.0.a.b`, `prefix.1.a.b` and so on are a list of {a.b: value}.
+    """
     there = at(values, prefix)
     if isinstance(there, list):
         return [dict(item) for item in there if isinstance(item, Mapping)]
@@ -260,17 +312,19 @@ def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
 
 
 def _as_messages(messages: Any) -> Any:
-    """Messages of OpenInference as others write them."""
+    """Return messages of OpenInference in the form of chat; other values stay as they are."""
     if not isinstance(messages, list):
         return messages
     return [_message(m) if isinstance(m, Mapping) else m for m in messages]
 
 
 def _message(message: Record) -> Record:
+    """Return a message of OpenInference with role and content; other messages stay as they are."""
     prompt = at(message, "prompt.text")
     if prompt is not None:
         return {"role": "user", "content": prompt}
-    role, content = at(message, "message.role"), at(message, "message.content")
+    role = at(message, "message.role")
+    content = at(message, "message.content")
     if role is None:
         return message
     if content is None:
@@ -286,11 +340,16 @@ def _message(message: Record) -> Record:
 
 
 def _event_name(event: Record) -> str:
+    """Return the name of an event, or ''."""
     return str(first(event, "name", "eventName") or _attributes(event).get("event.name") or "")
 
 
 def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
-    """Messages of the events `gen_ai.user.message`, ... and `gen_ai.client.inference.operation.details`."""
+    """Return the messages that an event or log record holds, or an empty list.
+
+    They stand in `gen_ai.input.messages`, or one in each event `gen_ai.user.message`, `gen_ai.system.message`
+    and so on.
+    """
     whole = parsed(data.get("gen_ai.input.messages"))
     if isinstance(whole, list):
         return whole
@@ -302,6 +361,7 @@ def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
 
 
 def _evaluation(data: Record, span_id: Any) -> list[Score]:
+    """Return the score in the data of an evaluation as a list, which is empty if there is no value."""
     value = first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
     about = ids(data.get("gen_ai.response.id"), span_id)
     name = str(data.get("gen_ai.evaluation.name") or "score")

@@ -1,8 +1,12 @@
-"""From a file to a `Log`: its calls as a table, and the receipt."""
+"""Reading of a log into a `Log`: a table of its calls with checked numbers, and the receipt.
+
+`gather` finds the calls and their values as they stand in the log. This module turns them into scores in
+[0, 1], costs in USD, probabilities and times, and names file, row and value of everything that is wrong.
+"""
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,16 +27,16 @@ from cabs_core.data.tables.cells import Place, number_column, text_column, text_
 from cabs_core.data.tables.dotted import parsed
 from cabs_core.data.tables.table import FrameTable
 
-#: names under `columns` that say where a rule looks
+#: Names under `columns` that say where a rule looks.
 RULE_NAMES = tuple(NAMES)
-#: how far from 1 rounded probabilities of a call may sum to be normalised
+#: Probabilities of a call whose sum differs from 1 by at most this number were rounded, and are normalised.
 ROUNDED = 1e-3
-#: tool -> share of the best score that its words stand for
+#: Tool -> {word: score that the word stands for, as a share of the way from the worst to the best score}.
 WORDS_OF_TOOLS = {
     "Inspect": {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0},
     "SimpleQA": {"CORRECT": 1.0, "INCORRECT": 0.0, "NOT_ATTEMPTED": 0.0},
 }
-#: the lines of a pool file that read a file of any tool
+#: Lines of a pool file that read a file of any tool.
 FIVE_LINES = """source:
   kind: logs
   format: table
@@ -42,15 +46,16 @@ FIVE_LINES = """source:
 
 @dataclass(frozen=True)
 class Log:
-    """The calls of a log, in the order of the file.
+    """Calls of a log, in the order of the file.
 
     Attributes:
-        frame: one row a call: prompt and model (texts), score in [0, 1], cost in USD, propensity in [0, 1],
-            session and task (texts), time (UTC), tokens. What is not known is NaN, NaT or None.
-        details: of the same rows: record (its number in the file, from 1), input_tokens, output_tokens,
-            split, pmf (as it stands there), counts (`endpoints.usage.Tokens` of the provider's usage block;
-            None if there is none).
-        receipt: what was kept, what was left out and why.
+        frame: one row for each call: prompt and model (texts), score in [0, 1], cost in USD, propensity in
+            [0, 1], session and task (texts), time (UTC), tokens. Values that are not known are NaN, NaT or
+            None.
+        details: further columns of the same rows: record (its number in the file, from 1), input_tokens,
+            output_tokens, split, pmf (as it stands in the log, but normalised if it was rounded) and counts
+            (`endpoints.usage.Tokens` of the provider's usage block; None if there is none).
+        receipt: account of what was kept, left out and not read.
     """
 
     frame: pd.DataFrame
@@ -61,7 +66,11 @@ class Log:
         return len(self.frame)
 
     def require(self, *names: str) -> None:
-        """DataError where no call has one of these columns."""
+        """Check that at least one call has a value in each of these columns.
+
+        Raises:
+            DataError: no call has a value in a column.
+        """
         for name in names:
             if self.frame[name].isna().all():
                 unused = self.receipt.columns_unused
@@ -85,26 +94,26 @@ def read_log(
     """Read a log of calls.
 
     Args:
-        path: a file, packed or not: parquet, CSV, TSV, JSON lines or JSON; a folder of such files.
-        format: `table` (a row a call), or who wrote it, see `FORMATS`.
-        columns: {prompt, model, score, cost, propensity, session, task, time, tokens, input_tokens,
-            output_tokens, split or
-            pmf: a column, or a dotted path into a record such as `metadata.rating`, `calls.0.model` or
-            `spans[type=llm].model`}; `score` may also be the name of a score, and `cost` may be {path, unit}
-            with a unit of `COST_UNITS`. Names of rules (`RULE_NAMES`) say where a record has its status, its
-            error, its kind, whether a cache answered, the provider's usage block, and the ids of the call,
-            its trace and its parent. What is named is read from there alone; None: it is not read.
-        score_range: the worst and the best score that can be given; None: 0 and 1, or -1 and 1 where there
-            are no others.
-            Words, thumbs, true and false go to its ends. Several scores of one name are judges: their mean.
+        path: a file, packed or not: parquet, CSV, TSV, JSON lines or JSON; or a folder of such files.
+        format: `table` for a row per call, or the tool that wrote the file, a key of `FORMATS`.
+        columns: {value: column or dotted path}. Values are prompt, model, score, cost, propensity, session,
+            task, time, tokens, input_tokens, output_tokens, split and pmf. A path leads into a record, such
+            as `metadata.rating`, `calls.0.model` or `spans[type=llm].model`. `score` may also be the name of
+            a score, and `cost` may be {path, unit} with a unit of `COST_UNITS`. Names of rules (`RULE_NAMES`)
+            say where a record has its status, its error, its kind, a flag of the cache, the provider's usage
+            block, and the ids of the call, its trace and its parent. A value that is named is read from that
+            place alone; None switches it off.
+        score_range: (worst, best) score that can be given. The default is 0 and 1, or -1 and 1 if all scores
+            are -1 or 1. Thumbs, true and false are read as the worst or the best score. Several scores of
+            one name come from several judges, and their mean counts.
         rows: dotted path to the rows in a JSON document, such as `results.results`.
-        score_words: {word: score}, in units of `score_range`, such as {C: 1, I: 0, P: 0.5}.
-        scores: a file or folder of scores that stand apart from the calls and name their ids.
+        score_words: {word: score} in units of `score_range`, such as {C: 1, I: 0, P: 0.5}.
+        scores: a file or folder of scores that stand outside of the calls and name their ids.
 
     Raises:
-        DataError: it cannot be read, a path stands in no record, no call is left, a value is impossible, or
-            there are several scores and none is named. The file, and where it is one the row and the value,
-            are named.
+        DataError: the file cannot be read, a path stands in no record, no call is left, a value is
+            impossible, or there are scores of several names and none is chosen. The message names the file,
+            and the row and the value if one of them is wrong.
 
     Examples:
         >>> import json, pathlib, tempfile
@@ -116,35 +125,39 @@ def read_log(
         >>> log.frame[["prompt", "model", "score", "cost"]].values.tolist()
         [['2 + 2?', 'small', 1.0, 0.01]]
     """
-    path, (chosen, unit) = Path(path), _chosen(columns)
+    path = Path(path)
+    chosen, unit = _chosen(columns)
     if format == "table":
         loose = [] if scores is None else read_scores(Path(scores), records_of(Path(scores)))
         raw = of_a_table(open_table(path, rows), chosen, loose, str(scores))
     elif format in FORMATS:
-        raw = of_a_writer(path, FORMATS[format], format, chosen, scores, rows)
+        raw = of_a_writer(path, format, chosen, scores=scores, rows_at=rows)
     else:
         raise DataError(
             f"format is {format!r:.60}; expected table or one of {', '.join(FORMATS)}. Any other tool's file "
             f"is read by these lines:\n{FIVE_LINES}"
         )
-    return _log(str(path), format, raw, score_range, score_words, unit)
+    return _log(str(path), format, raw, _ScoreScale(score_range, score_words), unit)
 
 
 def log_of_frame(frame: pd.DataFrame, columns: Mapping[str, Any] | None = None) -> Log:
-    """A log from a data frame with a row a call; arguments and errors as of `read_log`.
+    """Return the log in a data frame with a row for each call. See `read_log` for the columns.
 
     Raises:
-        DataError: a column that was named is not there.
+        DataError: a named column is absent, or a value is impossible.
     """
     chosen, unit = _chosen(columns)
-    return _log("table", "table", of_a_table(FrameTable(frame), chosen), None, None, unit)
+    return _log("table", "table", of_a_table(FrameTable(frame), chosen), _ScoreScale(), unit)
 
 
 def _chosen(columns: Mapping[str, Any] | None) -> tuple[dict[str, str | None], str | None]:
-    """Return ({what: place} as named under `columns`, the unit of costs or None if none is named).
+    """Read the `columns` of a log.
+
+    Returns:
+        ({value or rule: its place, None to switch it off}, unit of the costs or None if none is named).
 
     Raises:
-        DataError: there is no such name, or the unit is none or another currency.
+        DataError: a name is not known, or the unit is not known or another currency.
     """
     known = (*PLACES, *RULE_NAMES)
     chosen: dict[str, str | None] = {}
@@ -167,7 +180,7 @@ def cost_unit(word: str) -> str:
     """Return the unit of `COST_UNITS` that a word means.
 
     Raises:
-        DataError: it means none, or another currency.
+        DataError: the word means no unit, or a currency other than US dollars.
     """
     unit = unit_of(word)
     if unit in COST_UNITS:
@@ -181,10 +194,18 @@ def cost_unit(word: str) -> str:
 
 
 def known_propensities(values: np.ndarray, rows: Sequence[Any], origin: str) -> np.ndarray | None:
-    """[n] the probabilities with which the models were drawn; None where no row has one.
+    """Check the probabilities with which the models of calls were drawn.
+
+    Args:
+        values: [n] probabilities; NaN where none is known.
+        rows: [n] numbers of the rows, for messages.
+        origin: name of the file, for messages.
+
+    Returns:
+        The values, or None if no row has a probability.
 
     Raises:
-        DataError: some rows have none, or one that is 0; the row is named.
+        DataError: some rows have no probability, or one that is not positive. The first such row is named.
     """
     wrong = np.flatnonzero(~(values > 0.0))
     if not len(wrong):
@@ -202,7 +223,11 @@ def known_propensities(values: np.ndarray, rows: Sequence[Any], origin: str) -> 
 
 @dataclass(frozen=True)
 class _Rows(Place):
-    """Where values stand whose rows are not one after the other: `labels` names each."""
+    """Place of values whose rows are not consecutive in the file.
+
+    Attributes:
+        labels: words for each row, such as `row 7`.
+    """
 
     labels: tuple[str, ...] = ()
 
@@ -210,99 +235,145 @@ class _Rows(Place):
         return f"{self.origin}, {self.labels[index]}"
 
     def row(self, index: int) -> str:
+        """Return the words for a row, such as `row 7`."""
         return self.labels[index]
 
 
-def _log(
-    origin: str,
-    format: str,
-    raw: RawCalls,
-    score_range: tuple[float, float] | None,
-    score_words: Mapping[str, float] | None = None,
-    unit: str | None = None,
-) -> Log:
-    calls = raw.calls
-    if not calls:
-        reasons = listed((f"{count:,} {why}" for why, count in raw.left_out.most_common()), 200)
-        raise DataError(f"{origin}: no call is left{f' ({reasons})' if reasons else ': there are no rows'}")
+@dataclass(frozen=True)
+class _ScoreScale:
+    """Scale of the scores of a log, as the caller gives it.
 
-    def place(what: str, rows: Sequence[str] = raw.rows) -> _Rows:
-        return _Rows(origin, 1, raw.called.get(what) or what, labels=tuple(rows))
+    Attributes:
+        score_range: (worst, best) score. None if the scores themselves decide.
+        words: {word: score} in units of the range. None if only words of known tools are read.
+    """
 
-    def column(what: str) -> pd.Series:
-        return pd.Series([getattr(call, what) for call in calls], dtype=object)
+    score_range: tuple[float, float] | None = None
+    words: Mapping[str, float] | None = None
 
-    def numeric(what: str, kind: str) -> np.ndarray:
-        return number_column(column(what), kind, place(what))
 
-    def blank(what: str) -> pd.Series:
-        texts = text_or_blank(column(what), what, place(what)).astype(object)
+class _Values:
+    """Columns of checked values of the calls that were found in a log."""
+
+    def __init__(self, origin: str, raw: RawCalls):
+        self._origin = origin
+        self._raw = raw
+
+    def place(self, what: str, rows: Sequence[str] | None = None) -> _Rows:
+        """Return the place of a value, for messages.
+
+        Args:
+            rows: words for the rows. By default the rows of all calls.
+        """
+        labels = self._raw.rows if rows is None else rows
+        return _Rows(self._origin, 1, self._raw.called.get(what) or what, labels=tuple(labels))
+
+    def raw(self, what: str) -> pd.Series:
+        """Return a value of all calls as it stands in the log."""
+        return pd.Series([getattr(call, what) for call in self._raw.calls], dtype=object)
+
+    def numbers(self, what: str, kind: str) -> np.ndarray:
+        """Return a value of all calls as numbers that the kind of column allows; NaN if there is none."""
+        return number_column(self.raw(what), kind, self.place(what))
+
+    def texts(self, what: str) -> pd.Series:
+        """Return a value of all calls as texts that must not be empty."""
+        return text_column(self.raw(what), what, self.place(what)).astype(object)
+
+    def texts_or_none(self, what: str) -> pd.Series:
+        """Return a value of all calls as texts; None if there is none."""
+        texts = text_or_blank(self.raw(what), what, self.place(what)).astype(object)
         return texts.where(texts != "", None)
 
-    tokens = {what: numeric(what, f"n_{what}") for what in ("input_tokens", "output_tokens")}
-    total = numeric("tokens", "n_input_tokens")
-    both = tokens["input_tokens"] + tokens["output_tokens"]
-    scores, notes = _scores(raw, place, score_range, score_words)
-    unit = unit or raw.cost_unit
-    if unit is None:
-        costs = numeric("cost", "cost")
-    else:
-        # the unit is known, so the column's name is not asked for it
-        costs = number_column(column("cost"), "cost", replace(place("cost"), name="cost")) / COST_UNITS[unit]
-        notes += [] if unit == "USD" else [f"costs are in {unit}: divided by {COST_UNITS[unit]:,g}"]
-    pmf, normalised = _normalised(column("pmf"))
-    if normalised:
-        notes.append(
-            f"{counted(normalised, 'call')} whose probabilities were rounded: they are divided by their sum"
-        )
-    times = [moment(call.time) for call in calls]
-    odd = [
-        call.time
-        for call, time in zip(calls, times, strict=True)
-        if time is None and call.time not in (None, "")
-    ]
-    notes += [f"{counted(len(odd), 'time')} that could not be read, such as {odd[0]!r:.60}"] if odd else []
+
+def _log(origin: str, format: str, raw: RawCalls, scale: _ScoreScale, named_unit: str | None = None) -> Log:
+    """Turn the calls that were found into a `Log`.
+
+    Args:
+        named_unit: unit of the costs that the caller names. None takes the unit that is known from the file.
+
+    Raises:
+        DataError: no call was kept, or a value is impossible.
+    """
+    if not raw.calls:
+        reasons = listed((f"{count:,} {why}" for why, count in raw.left_out.most_common()), 200)
+        raise DataError(f"{origin}: no call is left{f' ({reasons})' if reasons else ': there are no rows'}")
+    values = _Values(origin, raw)
+    input_tokens = values.numbers("input_tokens", "n_input_tokens")
+    output_tokens = values.numbers("output_tokens", "n_output_tokens")
+    tokens = values.numbers("tokens", "n_input_tokens")
+    scores, score_notes = _scores(raw, values, scale)
+    costs, cost_notes = _costs(values, named_unit or raw.cost_unit)
+    pmf, pmf_notes = _normalised(values.raw("pmf"))
+    times, time_notes = _times(raw)
     frame = pd.DataFrame(
         {
-            "prompt": text_column(column("prompt"), "prompt", place("prompt")).astype(object),
-            "model": text_column(column("model"), "model", place("model")).astype(object),
+            "prompt": values.texts("prompt"),
+            "model": values.texts("model"),
             "score": scores,
             "cost": costs,
-            "propensity": numeric("propensity", "propensity"),
-            "session": blank("session"),
-            "task": blank("task"),
-            "time": pd.Series(times, dtype="datetime64[ns, UTC]"),
-            "tokens": np.where(np.isnan(total), both, total),
+            "propensity": values.numbers("propensity", "propensity"),
+            "session": values.texts_or_none("session"),
+            "task": values.texts_or_none("task"),
+            "time": times,
+            "tokens": np.where(np.isnan(tokens), input_tokens + output_tokens, tokens),
         }
     )
     details = pd.DataFrame(
         {
-            "record": [call.record for call in calls],
-            **tokens,
-            "split": blank("split"),
+            "record": [call.record for call in raw.calls],
+            "input_tokens": input_tokens,
+            "output_tokens": output_tokens,
+            "split": values.texts_or_none("split"),
             "pmf": pmf,
-            "counts": column("counts"),
+            "counts": values.raw("counts"),
         }
     )
     receipt = Receipt(
-        origin,
-        format,
-        raw.records,
-        len(calls),
-        int((~np.isnan(scores)).sum()),
-        dict(raw.left_out),
-        raw.unused,
-        alike(Counter(frame["model"])),
-        raw.notes + notes,
+        origin=origin,
+        format=format,
+        records=raw.records,
+        kept=len(raw.calls),
+        scored=int((~np.isnan(scores)).sum()),
+        left_out=dict(raw.left_out),
+        columns_unused=raw.unused,
+        same_model=alike(Counter(frame["model"])),
+        notes=[*raw.notes, *score_notes, *cost_notes, *pmf_notes, *time_notes],
     )
     return Log(frame, details, receipt)
 
 
-def _normalised(values: pd.Series) -> tuple[pd.Series, int]:
-    """Divide the probabilities of each call by their sum where rounding moved it from 1.
+def _costs(values: _Values, unit: str | None) -> tuple[np.ndarray, list[str]]:
+    """Return ([n] costs in USD, NaN if there is none; a note if the costs were converted)."""
+    if unit is None:
+        return values.numbers("cost", "cost"), []
+    # The unit is known, so it is not looked for in the name of the column.
+    place = replace(values.place("cost"), name="cost")
+    costs = number_column(values.raw("cost"), "cost", place) / COST_UNITS[unit]
+    return costs, [] if unit == "USD" else [f"costs are in {unit}: divided by {COST_UNITS[unit]:,g}"]
+
+
+def _times(raw: RawCalls) -> tuple[pd.Series, list[str]]:
+    """Return ([n] times in UTC, NaT if there is none; a note if some could not be read)."""
+    times = [moment(call.time) for call in raw.calls]
+    unread = [
+        call.time
+        for call, time in zip(raw.calls, times, strict=True)
+        if time is None and call.time not in (None, "")
+    ]
+    notes = []
+    if unread:
+        notes.append(f"{counted(len(unread), 'time')} that could not be read, such as {unread[0]!r:.60}")
+    return pd.Series(times, dtype="datetime64[ns, UTC]"), notes
+
+
+def _normalised(values: pd.Series) -> tuple[pd.Series, list[str]]:
+    """Divide the probabilities of each call by their sum if rounding moved the sum away from 1.
+
+    Sums that differ from 1 by more than `ROUNDED` stay as they are, for a later check to name them.
 
     Returns:
-        (the column, how many of its cells were changed). Sums further than `ROUNDED` from 1 stay as they are.
+        (the column, a note if some of its cells were changed).
     """
     changed = list(values)
     count = 0
@@ -315,59 +386,69 @@ def _normalised(values: pd.Series) -> tuple[pd.Series, int]:
         if 1e-9 < abs(total - 1.0) <= ROUNDED:
             changed[i] = {model: p / total for model, p in pmf.items()}
             count += 1
-    return pd.Series(changed, dtype=object), count
+    notes = []
+    if count:
+        calls = counted(count, "call")
+        notes.append(f"{calls} whose probabilities were rounded: they are divided by their sum")
+    return pd.Series(changed, dtype=object), notes
 
 
 def _word_scores(
-    values: pd.Series, score_words: Mapping[str, float] | None, best: float, worst: float
+    values: pd.Series, words: Mapping[str, float] | None, *, best: float, worst: float
 ) -> tuple[pd.Series, list[str]]:
-    """Replace words by the scores that they stand for: those that are named, else those of known tools."""
-    words = {v.strip() for v in values if isinstance(v, str) and v.strip()}
-    known, notes = dict(score_words or {}), list[str]()
-    if score_words is None:
-        for tool, meant in WORDS_OF_TOOLS.items():
-            if words and words <= meant.keys() and words & {"C", "I", "CORRECT", "INCORRECT", "A"}:
-                known = {word: worst + share * (best - worst) for word, share in meant.items()}
-                notes.append(f"scores are the words of {tool}: {', '.join(sorted(words))}")
+    """Replace words by the scores that they stand for.
+
+    Args:
+        words: {word: score}. If it is None, the words of known tools are read, provided that all words of
+            the column belong to one tool.
+
+    Returns:
+        (the column, a note if words of a known tool were read). Other values stay as they are.
+    """
+    found = {v.strip() for v in values if isinstance(v, str) and v.strip()}
+    known = dict(words or {})
+    notes: list[str] = []
+    if words is None:
+        for tool, shares in WORDS_OF_TOOLS.items():
+            if found and found <= shares.keys() and found & {"C", "I", "CORRECT", "INCORRECT", "A"}:
+                known = {word: worst + share * (best - worst) for word, share in shares.items()}
+                notes.append(f"scores are the words of {tool}: {', '.join(sorted(found))}")
                 break
-    plain = {word.casefold(): score for word, score in known.items()}
+    score_of_word = {word.casefold(): score for word, score in known.items()}
 
-    def score_of(value: Any) -> Any:
-        return plain.get(value.strip().casefold(), value) if isinstance(value, str) else value
+    def replaced(value: Any) -> Any:
+        return score_of_word.get(value.strip().casefold(), value) if isinstance(value, str) else value
 
-    return values.map(score_of) if plain else values, notes
+    return values.map(replaced) if score_of_word else values, notes
 
 
-def _scores(
-    raw: RawCalls,
-    place: Callable[[str, Sequence[str]], Place],
-    score_range: tuple[float, float] | None,
-    score_words: Mapping[str, float] | None,
-) -> tuple[np.ndarray, list[str]]:
-    """Return ([n] scores in [0, 1], NaN where there is none; what was done to them).
+def _scores(raw: RawCalls, values: _Values, scale: _ScoreScale) -> tuple[np.ndarray, list[str]]:
+    """Return ([n] scores in [0, 1], NaN if a call has none; notes about what was done to them).
 
-    Several scores of a call are those of judges: their mean counts.
+    Several scores of a call are those of judges, and their mean counts.
+
+    Raises:
+        DataError: the range is none, or a score lies outside of the range.
     """
     pairs = [(i, value) for i, call in enumerate(raw.calls) for value in call.scores]
-    values = pd.Series([value for _, value in pairs], dtype=object)
-    worst, best = (0.0, 1.0) if score_range is None else score_range
-    values, notes = _word_scores(values, score_words, best, worst)
-    if score_range is None:
-        score_range = (0.0, 1.0)
-        known = {v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v == v}
-        if -1 in known and known <= {-1, 1}:
-            score_range = (-1.0, 1.0)
+    column = pd.Series([value for _, value in pairs], dtype=object)
+    worst, best = (0.0, 1.0) if scale.score_range is None else scale.score_range
+    column, notes = _word_scores(column, scale.words, best=best, worst=worst)
+    if scale.score_range is None:
+        numbers = {v for v in column if isinstance(v, int | float) and not isinstance(v, bool) and v == v}
+        if -1 in numbers and numbers <= {-1, 1}:
+            worst = -1.0
             notes.append("scores are -1 and 1: read as the worst and the best")
-    low, high = score_range
-    if not low < high:
-        raise DataError(f"score_range is {list(score_range)}: expected the worst score first, then the best")
-    given = number_column(values, "score", place("score", [raw.rows[i] for i, _ in pairs]), (low, high))
-    there = ~np.isnan(given)
-    rows = np.array([i for i, _ in pairs], dtype=np.int64)[there]
+    if not worst < best:
+        raise DataError(f"score_range is {[worst, best]}: expected the worst score first, then the best")
+    place = values.place("score", [raw.rows[i] for i, _ in pairs])
+    given = number_column(column, "score", place, (worst, best))
+    is_given = ~np.isnan(given)
+    rows = np.array([i for i, _ in pairs], dtype=np.int64)[is_given]
     n = len(raw.calls)
     count = np.bincount(rows, minlength=n)
     with np.errstate(invalid="ignore"):
-        mean = np.bincount(rows, weights=given[there], minlength=n) / np.where(count, count, np.nan)
+        mean = np.bincount(rows, weights=given[is_given], minlength=n) / np.where(count, count, np.nan)
     several = int((count > 1).sum())
     if several:
         notes.append(f"{counted(several, 'call')} with several scores of one name: their mean")

@@ -1,4 +1,4 @@
-"""What became of a log: what was kept, what was left out and why, what was not read."""
+"""The receipt of a log: the calls that were kept, and what was left out or not read."""
 
 from __future__ import annotations
 
@@ -7,19 +7,24 @@ from dataclasses import dataclass, field, replace
 
 from cabs_core.base.errors import counted, listed
 
-_SHOWN = 200  # characters of a list of names
+#: Characters of a list of names that are shown.
+_SHOWN = 200
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """Attributes:
-    origin, format: the file, and who wrote it.
-    records: entries that were looked at, such as rows, spans or observations: those kept and those left out.
-    kept, scored: calls in the frame, and those of them that have a score.
-    left_out: {why: how many entries}.
-    columns_unused: names in the log that nothing was read from.
-    same_model: groups of names that look like one model, {name: calls}.
-    notes: what else a reader did, in words.
+    """Account of one reading of a log.
+
+    Attributes:
+        origin: file that was read.
+        format: format in which the file was read.
+        records: number of entries in the log, such as rows, spans or observations.
+        kept: number of calls in the frame.
+        scored: number of these calls that have a score.
+        left_out: {reason: number of entries that were left out}.
+        columns_unused: names in the log from which nothing was read.
+        same_model: groups of names that look like one model, {name: calls}.
+        notes: further remarks.
     """
 
     origin: str
@@ -33,7 +38,7 @@ class Receipt:
     notes: list[str] = field(default_factory=list)
 
     def lines(self) -> list[str]:
-        """The receipt in words."""
+        """Return the receipt in words, one statement a line."""
         scored = "all" if self.scored == self.kept else f"{self.scored:,}"
         lines = [
             f"{self.origin}: {counted(self.records, 'record')} ({self.format}), "
@@ -49,7 +54,13 @@ class Receipt:
         return lines
 
     def without(self, merged: Mapping[str, Sequence[str]]) -> Receipt:
-        """The same, of a pool that merges {model: names}: those names are known to be one model."""
+        """Return the receipt of a pool that merges names of models.
+
+        The merged names are left out of `same_model`, and a note says which model they became.
+
+        Args:
+            merged: {model: names in the log that stand for it}.
+        """
         known = [set(names) for names in merged.values()]
         groups = [group for group in self.same_model if not any(set(group) <= names for names in known)]
         notes = [f"{model} stands for {listed(names, _SHOWN)}" for model, names in merged.items()]
@@ -60,7 +71,7 @@ class Receipt:
 
 
 def merging(group: dict[str, int]) -> str:
-    """Names that look like one model, with the line of a pool file that merges them."""
+    """Return a note about names that look like one model, with the line of a pool file that merges them."""
     names = list(group)
     shown = min(names, key=lambda name: (len(name), name)).strip()
     counts = ", ".join(f"{name!r} {count:,}" for name, count in group.items())
@@ -69,5 +80,6 @@ def merging(group: dict[str, int]) -> str:
 
 
 def _yaml(names: Iterable[str]) -> str:
+    """Return names as they stand in a YAML list, with quotes if a name needs them."""
     plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/@")
     return ", ".join(name if set(name) <= plain else f"{name!r}" for name in names)

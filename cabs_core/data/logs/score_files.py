@@ -1,4 +1,4 @@
-"""Scores that stand apart from the calls: feedback and annotations by the id of a span, a run or a trace."""
+"""Scores outside of the calls: feedback and annotations that name the id of a span, a run or a trace."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,7 +8,7 @@ from cabs_core.base.errors import DataError
 from cabs_core.data.logs.calls import Record, Score, ids, labelled
 from cabs_core.data.tables.dotted import at, first, shape
 
-#: fields that say what a score is about, the nearest first
+#: Fields with the id of what was scored, the nearest first.
 ABOUT = tuple(
     (
         "span_id spanId context.span_id run_id runId observation_id observationId call_id callId request_id "
@@ -16,26 +16,28 @@ ABOUT = tuple(
         "session_id sessionId"
     ).split()
 )
+#: Fields with the name of a score.
 _NAMES = tuple("name key annotation_name assessment_name feedback_type metric score_name evaluator".split())
+#: Paths to the value of a score.
 _VALUES = tuple(
     (
         "score value result.score feedback.value payload.emoji payload.value payload.output rating thumb "
         "thumbs result.label label"
     ).split()
 )
-#: fields of a call: a record with one of them is no score
+#: Fields of a call. A record with one of them is no score.
 _OF_CALLS = tuple("inputs input messages prompt request attributes outputs output model".split())
 
 
 def is_score(record: Record) -> bool:
-    """Whether a record is a score of a call elsewhere in the log."""
+    """Return True if a record is a score of a call that stands elsewhere in the log."""
     if any(record.get(name) not in (None, "") for name in _OF_CALLS):
         return False
     return bool(_about(record)) and first(record, *_NAMES) is not None and first(record, *_VALUES) is not None
 
 
 def scores_of(record: Record) -> list[Score]:
-    """Return the score of a record, or nothing if it holds a comment alone."""
+    """Return the score of a record as a list, which is empty if the record holds a comment alone."""
     value = labelled(record) if first(record, "dataType", "data_type") else first(record, *_VALUES)
     if isinstance(value, Mapping):
         value = labelled(value)
@@ -44,17 +46,20 @@ def scores_of(record: Record) -> list[Score]:
 
 
 def _about(record: Record) -> tuple[Any, ...]:
-    """Return the ids that a score names; of Weave's references the last part."""
+    """Return the ids that a score names. Of a reference of Weave the last part is the id."""
     reference = record.get("weave_ref")
     call = reference.rpartition("/")[2] if isinstance(reference, str) else None
     return ids(call, *(at(record, name) for name in ABOUT))
 
 
 def read_scores(path: Path, records: list[tuple[int, Record]]) -> list[Score]:
-    """Return the scores in the records of a file.
+    """Return the scores in the records of a file, without those that name no id.
+
+    Args:
+        path: name of the file, for messages.
 
     Raises:
-        DataError: no record names a span, a run, a trace or a session.
+        DataError: no score names a span, a run, a trace or a session.
     """
     scores = [score for _, record in records for score in scores_of(record) if score.about]
     if not scores:

@@ -1,9 +1,9 @@
-"""A log with a row a call, whoever wrote it: which columns say how a call ended, and what it belongs to.
+"""Rules for a log with a row for each call: columns that say how a call ended and to what it belongs.
 
-The columns are found by their names, of which the case and the separators do not count: `isSuccess`,
-`is_success` and `response.is_success` differ in the last alone. A name alone is not believed: a column of
-`type` says whether a row is a chat only if some of its values are kinds of calls. `columns` of the pool file
-names a column in place of the rule, or null.
+The columns are found by their names, in which case and separators do not count: `isSuccess` and `is_success`
+are one name, `response.is_success` is another one. A name alone is not believed. A column `type`, for
+example, says whether a row is a chat only if some of its values are kinds of calls. `columns` of the pool
+file names a column in place of the rule, or switches the rule off with null.
 """
 
 import re
@@ -17,8 +17,8 @@ from cabs_core.data.tables.battles import plain
 from cabs_core.data.tables.dotted import parsed
 from cabs_core.data.tables.table import Table
 
-#: what a rule looks for -> names of columns by LangSmith, Braintrust, Weave, Portkey, Cloudflare, MLflow,
-#: Bedrock and their likes, the surest first
+#: Rule -> names of columns that LangSmith, Braintrust, Weave, Portkey, Cloudflare, MLflow, Bedrock and
+#: similar tools use for it, the surest first.
 NAMES: dict[str, tuple[str, ...]] = {
     "kind": tuple(
         (
@@ -69,8 +69,9 @@ NAMES: dict[str, tuple[str, ...]] = {
     "currency": tuple("cost_currency currency cost_unit".split()),
     "tier": tuple("service_tier response.service_tier response.body.service_tier".split()),
 }
-_ORDER = tuple("start_time started_at created_at created timestamp time request_time date".split())
-#: kinds of calls that answer a prompt
+#: Names of columns with the time of a call.
+_TIMES = tuple("start_time started_at created_at created timestamp time request_time date".split())
+#: Kinds of calls that answer a prompt.
 CHATS = frozenset(
     (
         "llm chat chat_model chatmodel chat_completion chat_completions chat.completion "
@@ -80,7 +81,7 @@ CHATS = frozenset(
         "messages message model_call model"
     ).split()
 )
-#: other kinds of entries
+#: Kinds of entries that are no such calls.
 OTHERS = frozenset(
     (
         "embedding embeddings tool function chain retriever retrieval agent task eval score prompt parser "
@@ -89,50 +90,62 @@ OTHERS = frozenset(
         "memory unknown"
     ).split()
 )
+#: Kinds that are excluded even if a column is not sure to hold kinds.
 _NEVER_CHATS = frozenset(
     (
         "embedding embeddings rerank reranker moderation moderations speech transcription image_generation"
     ).split()
 )
-#: columns whose values are always kinds of calls
+#: Columns whose values are always kinds of calls.
 _SURE_KINDS = frozenset(NAMES["kind"][:8])
+#: Operation in a reference of Weave.
 _OP = re.compile(r"/op/([^:/]+)")
+#: Operation of Weave that is no chat.
 _NO_CHAT_OP = re.compile(r"embed|moderat|rerank|images?\.|audio|transcri|speech", re.IGNORECASE)
+#: Words of a status for a call that ended well.
 _ENDED_WELL = frozenset(
     (
         "success succeeded ok okay completed complete finished done status_code_ok status_code_unset unset "
         "stop"
     ).split()
 )
-#: words for the result of a test, which say nothing of the call
+#: Words for the result of a test, which do not say how the call ended.
 _VERDICTS = frozenset("pass passed fail".split())
-#: columns that the tables of test harnesses have: `success` and `error` are then about the answer
+#: Columns of test harnesses. In their tables `success` and `error` judge the answer, not the call.
 _HARNESS = frozenset(
     (
         "gradingresult namedscores failurereason testidx assertions expected target goldanswer groundtruth"
     ).split()
 )
+#: Last parts of names that may say how a call ended.
 _UNREAD = frozenset("status error cached success exception".split())
 
 
 def endings_unread(names: Iterable[str]) -> list[str]:
-    """Return the names, of those that were not read, that may say how a call ended."""
+    """Return those of the names that may say how a call ended.
+
+    Args:
+        names: columns that were not read.
+    """
     return [name for name in names if plain(name.rpartition(".")[2]) in _UNREAD]
 
 
 def is_portkey(columns: Iterable[str]) -> bool:
-    """Whether Portkey exported a table: its column `cost` is in cents."""
+    """Return True if a table with these columns was exported by Portkey, whose column `cost` is in cents."""
     names = {plain(name) for name in columns}
     return "aimodel" in names and bool(names & {"aiorg", "requnits", "resunits", "costcurrency"})
 
 
 @dataclass
 class Found:
-    """Columns of a table that rules are read from.
+    """Columns of a table from which rules read.
 
     Attributes:
-        columns: {what a rule looks for: columns, the surest first}.
-        named: rules whose column `columns` of the pool file names.
+        columns: {rule: its columns, the surest first}. The column '' of `usage` means that the counts stand
+            in columns of their own.
+        named: rules whose column the pool file names.
+        order: the column with the time of a call, if there is one, as a list.
+        is_harness: True if a test harness wrote the table.
     """
 
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -141,12 +154,17 @@ class Found:
     is_harness: bool = False
 
     def every(self) -> list[str]:
-        """All columns, each once."""
+        """Return all columns, each once."""
         return list(dict.fromkeys([c for names in self.columns.values() for c in names] + self.order))
 
 
 def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
-    """Find the columns of a table that rules read; what `chosen` uses for a value of a call is left to it."""
+    """Find the columns of a table from which rules read.
+
+    Args:
+        chosen: {value or rule: column} as `columns` of the pool file names them. A column that holds a value
+            of the call is not read by a rule as well, except for usage and ids.
+    """
     taken = {name for what, name in chosen.items() if name is not None and what not in NAMES}
     by_name: dict[str, list[str]] = {}
     for name in table.names:
@@ -161,10 +179,10 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
             continue
         there = [column for name in names for column in by_name.get(plain(name), [])]
         there += [name for name in names if "." in name and _within_text(name, table)]
-        # what holds an id or the tokens may serve as session, too; what says how a call ended is one thing
-        shared = what in ("usage", "trace", "parent", "id")
-        found.columns[what] = [name for name in dict.fromkeys(there) if shared or name not in taken]
-    found.order = [column for name in _ORDER for column in by_name.get(plain(name), [])][:1]
+        # A column with an id or tokens may also be the session. Other columns have one meaning alone.
+        may_be_shared = what in ("usage", "trace", "parent", "id")
+        found.columns[what] = [name for name in dict.fromkeys(there) if may_be_shared or name not in taken]
+    found.order = [column for name in _TIMES for column in by_name.get(plain(name), [])][:1]
     for what in ("trace", "id"):
         found.columns[what] = found.columns[what][:3]
     if not found.columns["usage"] and "usage" not in chosen:
@@ -174,7 +192,7 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
 
 
 def _within_text(path: str, table: Table) -> bool:
-    """Whether a path leads into a column whose fields are not known before it is read."""
+    """Return True if a path leads into a column whose fields are not known before the column is read."""
     head = path.partition(".")[0]
     known = any(name.startswith(f"{head}.") for name in table.names)
     return head in table.columns and not known
@@ -185,18 +203,29 @@ Cells = Mapping[str, Sequence[Any]]
 
 @dataclass(frozen=True)
 class Reader:
-    """Says of each row why it is left out. columns: those that were believed."""
+    """Rules for the rows of a table.
+
+    Attributes:
+        rules: functions that return for a row why it is left out, or ''.
+        columns: columns from which these rules read.
+    """
 
     rules: tuple[Callable[[int], str], ...]
     columns: frozenset[str]
 
     def why(self, row: int) -> str:
-        """Return the reason why a row is no answer of a model, or '' if it is one."""
-        return next((reason for rule in self.rules if (reason := rule(row))), "")
+        """Return the reason of the first rule by which a row is left out, or '' if no rule leaves it out."""
+        reasons = (rule(row) for rule in self.rules)
+        return next((reason for reason in reasons if reason), "")
 
 
 def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
-    """Look at the values of the columns that were found, and keep those that say how a call ended."""
+    """Return the rules of those columns whose values say how a call ended.
+
+    Args:
+        cells: {column: its cells}.
+        rows: number of rows.
+    """
     rules: list[Callable[[int], str]] = []
     believed: set[str] = set()
     makers = {"kind": _kind_rule, "error": _error_rule, "status": _status_rule, "success": _success_rule}
@@ -210,6 +239,7 @@ def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
 
 
 def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
+    """Return the rule of a column of kinds, or None if its values name no kinds."""
     words = [_kind_word(value) for value in values]
     known = set(filter(None, words))
     is_sure = "kind" in found.named or plain(column) in {plain(name) for name in _SURE_KINDS}
@@ -225,8 +255,12 @@ def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[in
 
 
 def _kind_word(value: Any) -> str:
-    """Return the kind that a cell names; of an operation of Weave only that it is no chat."""
-    value = parsed(value) if isinstance(value, str) and value[:1] == '"' else value
+    """Return the kind that a cell names, in lower case, or '' if it names none.
+
+    An operation of Weave that is no chat gives `embedding`; other operations give ''.
+    """
+    if isinstance(value, str) and value[:1] == '"':
+        value = parsed(value)
     if not isinstance(value, str) or not value.strip():
         return ""
     operation = _OP.search(value)
@@ -237,6 +271,7 @@ def _kind_word(value: Any) -> str:
 
 
 def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
+    """Return the rule of a column of statuses, or None if its values are no statuses of calls."""
     words = {word_of(value) for value in values if value not in (None, "")}
     if "status" not in found.named:
         if words & {"pass", "passed"} or (words and words <= _VERDICTS):
@@ -258,34 +293,38 @@ def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[
 
 
 def _success_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
+    """Return the rule of a column of flags for success, or None if its values are no flags."""
     if "success" not in found.named and (found.is_harness or not _are_flags(values)):
         return None
     return lambda row: "failed" if values[row] not in (None, "") and not is_yes(values[row]) else ""
 
 
 def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
+    """Return the rule of a column of errors.
+
+    Return None if it holds numbers other than 0 and 1, or if a test harness wrote the table.
+    """
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v == v]
     if "error" not in found.named and (found.is_harness or any(v not in (0, 1) for v in numbers)):
-        is_text = not numbers and not found.is_harness
-        if not is_text:
-            return None
+        return None
     return lambda row: "failed" if says_something(parsed_error(values[row])) else ""
 
 
 def parsed_error(value: Any) -> Any:
-    """Return what a cell of errors holds: an empty list or object in JSON is nothing."""
+    """Return the value of a cell of errors: parsed JSON, the text itself, or None for NaN."""
     value = parsed(value)
     return None if isinstance(value, float) and value != value else value
 
 
 def _cached_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
+    """Return the rule of a column that says whether a cache answered, or None if its values are no flags."""
     if "cached" not in found.named and not (_are_flags(values) or plain(column).endswith("status")):
         return None
     return lambda row: "answered from a cache" if is_yes(values[row]) else ""
 
 
 def _are_flags(values: Sequence[Any]) -> bool:
-    """Whether the values of a column are true and false, yes and no, hit and miss, 1 and 0."""
+    """Return True if all values of a column are words such as true and false, yes and no, hit and miss."""
     words = {word_of(value) for value in values if value not in (None, "")}
     flags = "true false yes no 1 0 1.0 0.0 y n hit miss t f".split()
     return bool(words) and words <= set(flags)

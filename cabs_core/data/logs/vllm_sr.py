@@ -1,24 +1,27 @@
 """vLLM Semantic Router: records of Router Replay, with the outcomes that were posted later.
 
-Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router, where the score of an outcome is
-left out when it is 0 and the verdict always stands.
+Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router. It leaves out the score of an
+outcome if the score is 0, and always writes the verdict.
 """
 
 from typing import Any
 
 from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
 
-#: verdict -> whether the answer was good; a model that was more than was needed answered well
+#: Verdict -> True if the answer was good. A model that is larger than needed answers well.
 _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Every record is a call."""
+    """Return each record as an entry. The scores stand within the records."""
     return [LoggedCall(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
-    """Those about the model that answered; a route, a provider or the router is not the answer."""
+    """Return (name, value) of the outcomes about the model that answered.
+
+    Outcomes about a route, a provider or the router do not judge the answer and are left out.
+    """
     outcomes = record.get("outcomes") or record.get("outcome") or []
     scores = []
     for outcome in outcomes if isinstance(outcomes, list) else [outcomes]:
