@@ -1,6 +1,6 @@
-"""How good a policy is: by replay on a table (`replay`), from the log of another one (`ope`).
+"""Evaluation of policies and models: by replay on a table, or from the log of another policy.
 
-`metrics` has the figures that say so; how sure they are says `base.statistics`, and what people read of it
-is made in `report`. Public: `replay_many`, `ReplayResult`, `tune`, `frontier`, `paired_difference`,
-`evaluate`.
+`replay` plays policies, `ope` estimates from logs, `metrics` has figures of replays, and `answer` judges the
+options that a team has. Standard errors are in `base.statistics`, pages in `report`. Public names are
+`replay_many`, `ReplayResult`, `tune`, `frontier`, `paired_difference` and `evaluate`.
 """

@@ -1,1 +1,1 @@
-"""What every compiled kernel shares: how numba is called, its cache, random numbers, linear algebra."""
+"""Parts that all compiled kernels share: decorators, numba's cache, random numbers, linear algebra."""

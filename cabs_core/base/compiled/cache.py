@@ -1,10 +1,10 @@
-"""numba's on-disk cache, made aware of what a kernel calls.
+"""Locators for numba's cache on disk, which compile a kernel again if any kernel that it calls has changed.
 
-numba recompiles a cached function when its own file changes, but not when the file of a kernel that it calls
-changes, so after an upgrade old code could go on running. The locators here stamp a function with the content
-of its file and of every `cabs_core` module that this file imports, directly or not.
+numba compiles a cached function again if its own file changes, but not if the file of a called kernel
+changes, so old code could run after an upgrade. The locators here stamp a function with the content of its
+file and of every `cabs_core` module that the file imports, directly or not.
 
-numba takes no folder that it cannot write. A cache that is part of a read-only image is used through a copy.
+numba uses no folder that it cannot write, so a cache in a read-only image is used through a copy.
 """
 
 import atexit
@@ -30,7 +30,7 @@ _IMPORT = re.compile(
 
 @functools.cache
 def _imports(path: Path) -> frozenset[Path]:
-    """Files of cabs_core that a file names in its imports."""
+    """Return the files of `cabs_core` that a file imports directly."""
     files = set()
     for module, names, plain in _IMPORT.findall(path.read_text(encoding="utf-8")):
         candidates = [module or plain]
@@ -45,8 +45,9 @@ def _imports(path: Path) -> frozenset[Path]:
 
 @functools.cache
 def source_stamp(path: str) -> bytes:
-    """SHA-256 of a file and of all cabs_core files that it imports, directly or not."""
-    todo, seen = [Path(path).resolve()], set()
+    """SHA-256 of a file and of all `cabs_core` files that the file imports, directly or not."""
+    todo = [Path(path).resolve()]
+    seen: set[Path] = set()
     while todo:
         file = todo.pop()
         if file not in seen:
@@ -63,39 +64,40 @@ class _Stamp:
     _py_file: str
 
     def get_source_stamp(self) -> bytes:
-        """What the cached code was compiled from."""
+        """Return the stamp of the source that the cached code was compiled from."""
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Part of the cache files' names, which contains the stamp, so that changed code uses other files.
+        """Return a part of the cache files' names that contains the stamp, so that changed code has other
+        files.
 
-        An index of older code may name classes that no longer exist; it could not even be read.
+        An index of older code may name classes that no longer exist, and then could not be read.
         """
-        # numba's class, listed after this one, has it
+        # numba's locator, which follows this class in the order of bases, has the method
         of_numba = super().get_disambiguator()  # type: ignore[misc]
         return f"{of_numba}-{source_stamp(self._py_file).hex()[:10]}"
 
 
 class UserFolder(_Stamp, caching.UserProvidedCacheLocator):
-    """The folder of NUMBA_CACHE_DIR, if set."""
+    """Locator of the folder of `NUMBA_CACHE_DIR`, if the variable is set."""
 
 
 class BesideSource(_Stamp, caching.InTreeCacheLocator):
-    """__pycache__ beside the source, if it can be written."""
+    """Locator of the folder `__pycache__` beside the source, if it can be written."""
 
 
 class UserWide(_Stamp, caching.UserWideCacheLocator):
-    """The user's cache folder."""
+    """Locator of the user's cache folder."""
 
 
 LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolder, BesideSource, UserWide))
 
 
 def writable(folder: str) -> str:
-    """A cache folder that can be written: this one, or a copy (some 9 MB) in a temporary folder.
+    """Return a cache folder that can be written: the folder itself, or a copy (some 9 MB) in a temporary one.
 
     Args:
-        folder: of compiled code, empty for none.
+        folder: folder of compiled code. Empty if there is none.
     """
     if not folder or not os.path.isdir(folder) or os.access(folder, os.W_OK):
         return folder

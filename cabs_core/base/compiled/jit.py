@@ -1,6 +1,6 @@
-"""`njit`, `cfunc` and `intrinsic` as every compiled kernel here uses them.
+"""Decorators for compiled kernels: numba's `njit`, `cfunc` and `intrinsic` with this project's options.
 
-Belongs here: how we call numba. Kernels live beside the code that owns them.
+Kernels stand beside the code that uses them, not here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _KERNELS: list[Dispatcher] = []
 F = TypeVar("F", bound=Callable[..., object])
 Values = Sequence[ir.Value]
 Codegen = Callable[[BaseContext, ir.IRBuilder, Signature, Values], ir.Value]
-# what an intrinsic returns: the types of a call, and the function that emits its code
+# result of an intrinsic: the types of a call, and the function that emits its code
 Lowering = tuple[Signature, Codegen]
 
 
@@ -43,15 +43,15 @@ carray: Callable[[Doubles, tuple[int, ...]], np.ndarray] = _numba.carray
 
 
 class CFunction(Protocol):
-    """What `c_kernel` returns; its address is valid only in this process and while the object exists."""
+    """A compiled C function. Its address is valid in this process only, while the object exists."""
 
     @property
     def address(self) -> int:
-        """Of the compiled code."""
+        """Address of the compiled code."""
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Compile with numba's on-disk cache, or without it where no cache folder can be written."""
+    """Compile with numba's cache on disk, or without a cache if no folder can be written."""
     before = _numba.config.CACHE_LOCATOR_CLASSES
     _numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
     try:
@@ -70,7 +70,9 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 @overload
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """`numba.njit` for kernels: no GIL, IEEE division (1/0 is inf, no exception), cached if possible."""
+    """Decorate a kernel with `numba.njit`: without GIL, with IEEE division (1/0 is inf), cached if
+    possible.
+    """
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
         return lambda f: kernel(f, **options)
@@ -79,7 +81,7 @@ def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> 
 
 
 def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., object]], CFunction]:
-    """`numba.cfunc` for kernels: a C function whose address can be called from any compiled code."""
+    """Decorate a kernel with `numba.cfunc`: a C function that any compiled code can call by its address."""
     options = {"error_model": "numpy", **options}
     return lambda function: _cached(
         lambda cache, **o: numba.cfunc(signature, cache=cache, **o)(function), **options
@@ -87,17 +89,18 @@ def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., ob
 
 
 def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
-    """`numba.extending.intrinsic`: `function` takes the arguments' types, compiled code their values."""
+    """Decorate with `numba.extending.intrinsic`: the function gets types, compiled code passes values."""
     return extending.intrinsic(function)
 
 
 def share_compiled() -> float:
-    """Share in [0, 1] of the kernels imported so far that the on-disk cache has; 1 without kernels."""
+    """Share, from 0 to 1, of the imported kernels that the cache on disk has; 1 if none are imported."""
     return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0
 
 
 def _cached_forms(function: Any) -> list[Any]:
     """Argument types for which the cache holds this kernel's current code for this processor."""
-    cache, codegen = function._cache, cpu_target.target_context.codegen()
+    cache = function._cache
+    codegen = cpu_target.target_context.codegen()
     index = cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ()
     return [key[0] for key in index if key == cache._index_key(key[0], codegen)]

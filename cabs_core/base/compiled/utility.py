@@ -1,39 +1,44 @@
-"""The utility inside compiled code, one value at a time; `cabs_core.base.utility` is the same for arrays."""
+"""The utility of single values in compiled code. `cabs_core.base.utility` has the same functions of
+arrays.
+"""
 
 from cabs_core.base.compiled.jit import kernel
 
 
 @kernel
 def clip01(x: float) -> float:
-    """x cut to [0, 1]."""
+    """Clip a number to [0, 1]."""
     return min(max(x, 0.0), 1.0)
 
 
 @kernel
 def price(cost: float, rho: float) -> float:
-    """rho c, what a call takes off its score."""
+    """Price of a call in units of score, rho c."""
     return rho * cost
 
 
 @kernel
 def clipped_utility(score: float, price: float, penalty: float = 0.0) -> float:
-    """Clipped utility of a score and its `price`; `penalty` is the weighted latency."""
+    """Clipped utility of a score, less the price in units of score and the weighted latency `penalty`."""
     return clip01(score - price - penalty)
 
 
 @kernel
 def margin(price: float) -> float:
-    """The most that a call can be worth, (1 - rho c)+; price = rho c >= 0."""
+    """Largest utility that a call can have, (1 - rho c)+, given its price rho c."""
     return clip01(1.0 - price)
 
 
 @kernel
 def value_and_slope(f: float, cost: float, rho: float, share: float) -> tuple[float, float]:
-    """(expected clipped utility of a predicted score f, its slope in f), as `utility.expected_utility`."""
+    """Expected clipped utility of a predicted score f, and its derivative in f
+    (`utility.expected_utility`).
+    """
     f = clip01(f)
     paid = price(cost, rho)
     top = margin(paid)
-    value, slope = f * top, top
+    value = f * top
+    slope = top
     if share < 1.0:
         linear = f - paid
         value = share * value + (1.0 - share) * clip01(linear)

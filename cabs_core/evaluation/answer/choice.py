@@ -1,4 +1,4 @@
-"""Which policy, at which cost sensitivity, is the router that a fold is judged with."""
+"""Choice of the policy and the cost sensitivity of the router that a fold is judged with."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

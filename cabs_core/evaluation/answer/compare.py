@@ -39,10 +39,10 @@ class Difference(Protocol):
         """Two-sided interval, each end of error `tail`."""
 
     def mirrored(self) -> Self:
-        """The difference with its sign changed."""
+        """Return the difference with its sign changed."""
 
     def widened(self, factor: float) -> Self:
-        """The same difference with a standard error `factor` times as large."""
+        """Return the difference with a standard error `factor` times as large."""
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def quality_of(
 
 @dataclass(frozen=True)
 class Money:
-    """What an option costs beside another one, as bootstrap draws over clusters.
+    """The costs of an option and of another one, as bootstrap draws over clusters.
 
     Attributes:
         cost, other_cost: mean USD of a request that were found.
@@ -231,7 +231,7 @@ def weights_paid(played: Decisions) -> np.ndarray:
 
 
 def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
-    """What each of several options costs, with the same draws of clusters for all of them.
+    """Draw the costs of several options beside another one, with equal draws of clusters for all.
 
     Neither the order of the rows nor copies of a prompt change the draws: clusters are first put in the
     order of what they cost.

@@ -97,11 +97,13 @@ class Rung:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """An option beside today's on the prompts of one task; no word of judgement.
+    """An option beside today's on the prompts of one task, without a word.
 
     Attributes:
-        rung: of the option. task: its name, or "other" for the small ones. use: the model that is played
-            most.
+        rung: rung of the option.
+        task: name of the task, or "other" for small tasks together.
+        use: model that is played most.
+        prompts: number of prompts.
         difference: in score, with its two-sided 95 % interval from `low` to `high`.
     """
 
@@ -118,7 +120,7 @@ class TaskRow:
 
 @dataclass(frozen=True)
 class Note:
-    """Something that a reader of the answer has to know: a code for programs, and a sentence."""
+    """A sentence that a reader of the answer must know, with a code for programs."""
 
     code: str
     text: str
@@ -126,15 +128,17 @@ class Note:
 
 @dataclass(frozen=True)
 class Answer:
-    """What may be used instead of what is used today.
+    """The options that a team has beside today's model, with the one that is recommended.
 
     Attributes:
         today: the model that is used today, "log" for the choices that a log holds, or the best model on all
             prompts if `today_is_assumed`.
         recommended: name of the rung, or None.
         cheapest: the cheapest of the rungs that may be recommended, or None.
-        rungs: from the lowest. models: every other model alone, best first.
-        by_task: rows of every rung but "keep".
+        rungs: rungs from the lowest to the highest.
+        models: every other model alone, the best first.
+        by_task: rows of every rung except "keep".
+        notes: sentences that a reader must know.
     """
 
     today: str
@@ -323,7 +327,7 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
 def _choice(
     candidates: Sequence[_Option], table: ScoredTable, options: AnswerOptions
 ) -> tuple[str | None, str | None]:
-    """(name of the recommended rung, name of the cheapest one that may be recommended)."""
+    """Return the names of the recommended rung and of the cheapest one that may be recommended."""
     by_rung = {option.rung: option for option in candidates}
     words = {rung: option.word for rung, option in by_rung.items()}
     costs = {rung: option.money.cost for rung, option in by_rung.items()}
@@ -436,7 +440,7 @@ def _times(value: float | None, requests: float | None) -> float | None:
 def _latencies(
     weights: np.ndarray, share: np.ndarray, table: ScoredTable
 ) -> tuple[float | None, float | None]:
-    """(median, 95 % quantile) of the seconds of an option's requests; None if they are not known."""
+    """Median and 95 % quantile of the seconds of an option's requests; None if they are not known."""
     if table.latencies is None:
         return None, None
     known = table.answered & ~np.isnan(table.latencies) & (share > 0)[:, None]

@@ -196,14 +196,15 @@ class LoggedTable(ScoredTable):
         return replace(found.widened(wider), independent=min(found.independent, size))
 
     def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
-        """`[N]` bool: the log played the model in the prompt's group often enough for a rule."""
+        """Mark the prompts, bool `[N]`, in whose group the log played the model often enough for a rule."""
         _, place = np.unique(groups, return_inverse=True)
         calls = np.bincount(place, self.data.actions == model)
         enough: np.ndarray = calls[place] >= _FEWEST
         return enough
 
     def notes(self, played: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-        """(code, sentence) for options that are not judged, or on some of the prompts alone.
+        """Return code and sentence for each option that is not judged, or judged on some of the prompts
+        alone.
 
         Args:
             played: {rung: `[N, K]` what its option plays}.
@@ -225,7 +226,7 @@ class LoggedTable(ScoredTable):
 
     @cached_property
     def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        """(scores, costs), `[N, K]` each, by models that have not seen the prompt."""
+        """Predicted scores and costs, `[N, K]` each, by models that have not seen the prompt."""
         fold = folds(self.clusters)
         adaptive = self.data.adaptive
         return (
@@ -235,7 +236,9 @@ class LoggedTable(ScoredTable):
 
     @cached_property
     def _chosen(self) -> np.ndarray:
-        """`[N, K]` probabilities with which the log plays, its own or those of a model of its choices."""
+        """Probabilities `[N, K]` with which the log plays: logged ones, or those of a model of the log's
+        choices.
+        """
         return self.data.expected_pmf
 
     def _overlap(self, weights_of_option: np.ndarray, rows: np.ndarray) -> Overlap:

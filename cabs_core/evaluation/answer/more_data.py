@@ -1,4 +1,4 @@
-"""What more scored prompts would do: the chance that "cannot tell" is replaced by another word."""
+"""The chance that more scored prompts replace the word "cannot tell" by another one."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""What an option gains on prompts that are unlike all that it was made from."""
+"""The gain of an option on prompts that are unlike all prompts that the option was made from."""
 
 from dataclasses import dataclass
 
@@ -31,7 +31,7 @@ class Unlike:
 
 
 def near_neighbours(points: np.ndarray, folds: np.ndarray, limit: float = NEAR) -> np.ndarray:
-    """`[N]` bool: a prompt of another fold is as near as `limit`, a cosine.
+    """Mark the prompts, bool `[N]`, that have a prompt of another fold within the cosine `limit`.
 
     Args:
         points: `[N, d]` embeddings of the prompts.

@@ -15,7 +15,7 @@ TOLERANCE = 0.03
 
 
 class Word(StrEnum):
-    """What can be said of an option beside today's."""
+    """The judgement of an option beside today's."""
 
     KEEP = "keep"
     BETTER = "better"
@@ -48,7 +48,7 @@ class Tests:
 
 @dataclass(frozen=True)
 class Shares:
-    """How "better" and "worse" share the error of a family of options, so that together they have no more.
+    """The shares of a family's error that the tests of "better" and "worse" have, with the sum 1.
 
     If an option is exactly as good as today's, both would be false. "As good" would be false only if an
     option is beyond the tolerance, where "worse" is true and "better" out of reach, so it has all of the

@@ -116,7 +116,9 @@ def _fitted(
 def _by_group(
     pair: Pair, place: np.ndarray, clusters: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(estimated difference in score, cost as a share of today's), `[G]`; NaN where nothing is known."""
+    """Estimate the difference in score and the cost as a share of today's by group, `[G]` each; NaN if
+    unknown.
+    """
     weight = np.bincount(place, pair.weight, count)
     known = weight > 0
     gap = pair.weight * (pair.score - pair.other_score)

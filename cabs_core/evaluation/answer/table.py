@@ -1,4 +1,4 @@
-"""The scored table that an answer is made from, and what an option plays on it."""
+"""The scored table that an answer is made from, and the decisions of options on it."""
 
 from dataclasses import dataclass, replace
 from typing import Any, Self
@@ -60,7 +60,7 @@ class ScoredTable:
 
     @property
     def answered(self) -> np.ndarray:
-        """`[N, K]` bool: the model has a scored answer to the prompt."""
+        """Cells, bool `[N, K]`, with a scored answer of the model to the prompt."""
         known: np.ndarray = ~np.isnan(self.scores)
         return known
 
@@ -92,13 +92,13 @@ class ScoredTable:
         return bool((asked[:, self.selective] > 0).any())
 
     def baseline(self) -> np.ndarray:
-        """`[N, K]` probability with which what is used today asks each model."""
+        """Return the probabilities `[N, K]` with which today's model or system asks each model."""
         if self.played is not None:
             return self.played
         return self.single(self.reference)
 
     def single(self, model: int) -> np.ndarray:
-        """`[N, K]` probabilities of an option that always asks one model."""
+        """Return the probabilities `[N, K]` of an option that always asks one model."""
         weights = np.zeros(self.scores.shape)
         weights[:, model] = 1.0
         return weights
@@ -138,13 +138,13 @@ class ScoredTable:
         return np.minimum(share, 1.0), score, cost
 
     def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
-        """`[N]` bool: enough is known of the model in the prompt's group for a rule to choose it there."""
+        """Mark the prompts, bool `[N]`, in whose group a rule may choose the model: all of a scored table."""
         return np.ones(len(groups), dtype=bool)
 
 
 @dataclass(frozen=True)
 class Decisions:
-    """What an option plays on each prompt when it has not seen the prompt.
+    """The decisions of an option on prompts that the option was not made from.
 
     Attributes:
         name: of the option, for people.
@@ -163,7 +163,7 @@ class Decisions:
 
 @dataclass(frozen=True)
 class AnswerOptions:
-    """How an answer is made.
+    """Settings of an answer.
 
     Attributes:
         tolerance: loss of quality, in units of a score, that a lower price may cost.
@@ -183,7 +183,7 @@ class AnswerOptions:
 
 
 def _column_means(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """`[K]` means of the known values, rounded; NaN for a column without one."""
+    """Means `[K]` of the known values of each column, rounded; NaN for a column without one."""
     counts = known.sum(axis=0)
     sums = np.where(known, values, 0.0).sum(axis=0)
     means: np.ndarray = np.round(

@@ -1,4 +1,4 @@
-"""What an option is worth beside today's model: value of a right answer times quality, less cost."""
+"""The worth of an option beside today's model: value of a right answer times quality, less cost."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,7 @@
-"""Estimate a policy's score, cost and utility from a log, with intervals, or say why it cannot tell."""
+"""Estimates of a policy's score, cost and utility from the log of another policy, with intervals.
+
+`evaluate` refuses, with the reason, if the log cannot tell. `Overlap` decides that.
+"""
 
 import math
 from collections.abc import Iterator
@@ -26,12 +29,14 @@ from cabs_core.evaluation.ope.intervals import (
 )
 from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
 
-#: refused up to this: share of the target's probability on arms that the log can play
+#: smallest share of the target's probability on arms that the log can play; the log cannot tell at or below
+#: it
 COVERAGE = 0.5
-#: refused beyond this many standard errors between the mean weight and the coverage:
-#: the propensities are not those of the log
+#: largest distance of the mean weight from the coverage in standard errors; beyond it the propensities
+#: cannot be
+#: those that the log was drawn with
 STRANGE = 5.0
-#: most of the target's probability that SWITCH-DR may leave to the model and still have an interval
+#: largest share of the target's probability that SWITCH-DR may leave to the model and still have an interval
 CUT = 0.005
 ESTIMATORS = ("snips", "dr", "switch_dr", "dm")
 _BIASED = "it is as wrong as the model of outcomes, and no error is known for that"
@@ -46,13 +51,14 @@ _FEW_HOLD_THE_MONEY = (
 
 @dataclass(frozen=True)
 class Overlap:
-    """How much a log plays of what a policy would play.
+    """Figures of how much of a policy's choices a log plays.
 
     Attributes:
-        n: number of decisions. independent: number of clusters of them.
+        n: number of decisions.
+        independent: number of clusters of decisions.
         n_eff, max_weight, mean_weight, coverage, assumed: see `Evaluation`.
         weight_error: standard error of `mean_weight`.
-        deterministic: every decision had probability 1.
+        deterministic: True if every decision had probability 1.
         square: second moment of the importance weights (`intervals.second_moment`).
     """
 
@@ -69,11 +75,12 @@ class Overlap:
 
     @classmethod
     def of(cls, data: LoggedData, target: np.ndarray, pmf: np.ndarray, clusters: np.ndarray) -> Self:
-        """Measure how much of `target` a log plays.
+        """Measure how much of a policy's choices a log plays.
 
         Args:
-            target: `[n, K]` probabilities of the policy. pmf: `[n, K]` of the log, as it says or as a model
-                of its choices does (`LoggedData.expected_pmf`).
+            data: the log.
+            target: `[n, K]` probabilities of the policy.
+            pmf: `[n, K]` probabilities of the log (`LoggedData.expected_pmf`).
             clusters: `[n]` equal for decisions that depend on each other.
         """
         n = len(data)
@@ -83,7 +90,7 @@ class Overlap:
             propensities = pmf[np.arange(n), data.actions]
         w = weights(target, data.actions, propensities)
         size = effective_size(target, pmf, share)
-        if data.pmf is None:  # a model's word is not enough
+        if data.pmf is None:  # `pmf` is a model, which may be wrong
             size = min(size, realised_size(share * w))
         return cls(
             n=n,
@@ -100,7 +107,7 @@ class Overlap:
 
     @property
     def refusal(self) -> str:
-        """Why the log cannot tell what the policy earns; empty if it can."""
+        """Reason why the log cannot tell the policy's mean outcome; empty if the log can."""
         if self.deterministic:
             return (
                 "the log is deterministic: every decision had probability 1, "
@@ -134,14 +141,22 @@ class Overlap:
 
 @dataclass(frozen=True)
 class Estimate:
-    """One estimator of one outcome (score, cost or utility), with 95 % intervals (`intervals`).
+    """The estimate of one outcome by one estimator, with 95 % intervals (`intervals`).
 
-    difference: to what the logging policy earned on the same rows. low, high, difference_low,
-    difference_high: None where an interval would not hold what it promises; no_interval says why, else ''.
-    manski_width: how much of the interval's width is for choices that the log never makes:
-    scores and utilities there may be anything from 0 to 1 (Manski 1990).
-    0 where the log plays all that the policy plays.
     Intervals of costs do not allow for a call that is dearer than any in the log.
+
+    Attributes:
+        estimator: snips, dr, switch_dr or dm.
+        outcome: score, cost (USD) or utility.
+        value: estimated mean of the policy.
+        low, high: interval of `value`. None if no valid interval is known.
+        difference: `value` less the mean of the logging policy on the same decisions.
+        difference_low, difference_high: interval of `difference`, or None.
+        no_interval: reason why there are no intervals; empty if there are.
+        manski_width: part of an interval's width that allows for choices that the log never makes, whose
+            scores and
+            utilities may be anything from 0 to 1 (Manski 1990). It is 0 if the log plays all that the policy
+            plays.
     """
 
     estimator: str
@@ -158,18 +173,23 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What a log says about a policy at one rho.
+    """The estimates of a policy at one rho from a log, or the reason why there are none.
 
     Attributes:
-        rows: estimates; empty where refused. refused: why there are none, or ''.
-        n, groups: decisions and different prompts.
-        n_eff: effective sample size, expected from the logged probabilities; where the log holds those of the
-            played arms alone, from a model of what it plays, and at most that of the weights that happened.
-        max_weight, mean_weight: of the importance weights w, whose mean is `coverage` in expectation.
-        coverage: mean probability that the target gives to arms which the log can play;
-            where the log's probabilities are unknown, to arms that it played at all.
-        assumed: whether propensities were estimated; all estimates then rest on that model.
-        anytime: whether the intervals hold at every length of the log together.
+        rows: estimates. Empty if the log cannot tell.
+        refused: reason why the log cannot tell; empty if it can.
+        rho: cost sensitivity of the utilities.
+        n: number of decisions.
+        groups: number of different prompts.
+        n_eff: effective sample size that the logged probabilities lead to expect. If the log has only
+            those of the
+            played arms, a model of the log's choices gives the others, and the size is at most that of the
+            weights that were drawn.
+        max_weight, mean_weight: largest and mean importance weight. The expected mean is `coverage`.
+        coverage: mean probability that the policy gives to arms which the log can play. If the log's
+            probabilities are unknown, these are the arms that the log played at all.
+        assumed: True if propensities were estimated, so that all estimates rest on a model.
+        anytime: True if the intervals hold at every length of the log together.
     """
 
     rows: list[Estimate]
@@ -185,7 +205,11 @@ class Evaluation:
     anytime: bool
 
     def row(self, estimator: str, outcome: str = "utility") -> Estimate:
-        """One estimate. Raises DataError where there is none, with the reason."""
+        """Return the estimate of an outcome by an estimator.
+
+        Raises:
+            DataError: there is no such estimate; the message has the reason.
+        """
         for row in self.rows:
             if (row.estimator, row.outcome) == (estimator, outcome):
                 return row
@@ -204,18 +228,20 @@ def evaluate(
     """Estimate score, cost and utility of a policy that would play `target` on the log's prompts.
 
     Args:
-        target: [n, today's arms] probabilities; the policy must not have learnt from these rows.
+        data: the log.
+        target: `[n, today's arms]` probabilities of a policy that has not learned from these decisions.
         rho: score units per USD.
-        switch: largest weight that SWITCH-DR corrects with; None: the root of n,
-            so that what it leaves out vanishes as the log grows.
-        cluster: [n] decisions that depend on each other, whatever the values; None: as the log says
-            (of one prompt, and in a router's log of one conversation).
-        anytime: intervals that hold at every length of the log together,
-            as the log of a policy that learns needs them (rows in the order of time); wider by half.
-            None: what the log says of itself (`LoggedData.adaptive`).
+        switch: largest weight that SWITCH-DR corrects with. None takes the root of n, so that the part
+            that is left
+            to the model vanishes as the log grows.
+        cluster: `[n]` equal values for decisions that depend on each other. None takes those of the log.
+        anytime: True for intervals that hold at every length of the log together, which are wider by
+            half. The log
+            of a policy that learns needs them, with rows in the order of time. None takes
+            `LoggedData.adaptive`.
 
     Raises:
-        DataError: target or cluster does not fit the log.
+        DataError: `target` or `cluster` does not fit the log.
 
     Source:
         SNIPS, Swaminathan and Joachims 2015; DR, Dudik et al. 2011; SWITCH, Wang et al. 2017.
@@ -310,7 +336,7 @@ class _Contrast:
 
     @cached_property
     def overlap(self) -> Overlap:
-        """How much of the policy the log plays."""
+        """Figures of how much of the policy's choices the log plays."""
         return Overlap.of(self.data, self.target, self.data.expected_pmf, self.clusters)
 
     @cached_property
@@ -485,14 +511,21 @@ class _Contrast:
 
 
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
-    """q [n, K]: every arm's outcome by a model that has not seen the row, nor (anytime) any later one."""
+    """Predict every arm's outcome, `[n, K]`, by a model that has not seen the row.
+
+    Args:
+        fold: `[n]` fold of every row.
+        anytime: True to predict from earlier rows alone, in place of other folds.
+    """
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
     return outcome_model(data.features, data.actions, outcome, len(data.arms), fold)
 
 
 def _support(data: LoggedData) -> np.ndarray:
-    """[n, K] arms of positive logging probability; without those, that any row of the log played."""
+    """Mark the arms, bool `[n, K]`, that the log can play: by probability, or played in any row if
+    unknown.
+    """
     if data.pmf is not None:
         return data.pmf > 0.0
     return np.tile(np.isin(np.arange(len(data.arms)), data.actions), (len(data), 1))

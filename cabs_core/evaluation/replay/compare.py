@@ -1,4 +1,4 @@
-"""Several policies at several rhos, and what one gains over another, with honest errors: for notebooks."""
+"""Functions for notebooks: several policies at several rhos, and paired differences with standard errors."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,10 +34,12 @@ def replay_many(
 
     Args:
         problem: the arrays.
-        policies: names, pairs of a name and its options, or objects with `predict` and `learn`; as a mapping,
-            {label: any of these}.
-        rhos: cost sensitivities, >= 0, score units per USD.
-        trials, seed: as for `replay`; settings: its other keywords, such as `condition` or `threads`.
+        policies: names, pairs of a name and options, or objects with `predict` and `learn`. A mapping
+            gives them
+            labels of your own.
+        rhos: cost sensitivities, 0 or more, in score units per USD.
+        trials, seed: as in `replay`.
+        settings: other keywords of `replay`, such as `condition` or `threads`.
 
     Returns:
         One row a policy and rho: policy, rho, trials, rounds, and mean utility, score, cost (USD a query) and
@@ -75,17 +77,25 @@ def replay_many(
 
 
 def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, Any, dict[str, Any]]]:
-    """[(label, name or object, options)]; a label that is not given says the options."""
+    """Return label, policy (name or object) and options of each policy; a default label lists the options.
+
+    Raises:
+        PolicyError: a label occurs twice.
+    """
     if isinstance(policies, str):
         policies = [policies]
     items = policies.items() if isinstance(policies, Mapping) else ((None, item) for item in policies)
     labelled = []
     for label, item in items:
-        pair = isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping)
-        policy, options = (item[0], dict(item[1])) if pair else (item, {})
+        policy = item
+        options: dict[str, Any] = {}
+        if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping):
+            policy = item[0]
+            options = dict(item[1])
         name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
         text = ", ".join(f"{key}={value}" for key, value in options.items())
-        labelled.append((label or (f"{name} ({text})" if text else str(name)), policy, options))
+        default = f"{name} ({text})" if text else str(name)
+        labelled.append((label or default, policy, options))
     twice = {label for label, _, _ in labelled if [name for name, _, _ in labelled].count(label) > 1}
     if twice:
         raise PolicyError(
@@ -100,15 +110,16 @@ class PairedDifference:
     """Mean of a - b over the same queries in the same trials.
 
     Attributes:
-        measure: utility, score, cost or regret; value: the mean difference.
-        se_trials: standard error over trials (0 for two static policies; NaN with one trial).
-        se_queries: over independent queries (prompts with their near-copies, conversations): another sample
-            of them would give another mean.
+        measure: utility, score, cost or regret.
+        value: the mean difference.
+        se_trials: standard error over trials. It is 0 for two static policies, and NaN with one trial.
+        se_queries: standard error over independent queries, which are clusters of prompts or conversations.
         se: both together.
         low, high: 95 % interval by Student's t; NaN if too few queries are independent, or if `unknown` says
             why there is none.
         p_value: of the two-sided test that there is no difference.
-        queries, independent: how many were played, and how many independent observations these are.
+        queries: number of queries that were played.
+        independent: number of clusters of these queries.
         unknown: in words, why there is no interval of a cost; empty if there is one.
     """
 
@@ -128,19 +139,17 @@ class PairedDifference:
         interval = f"95 % {self.low:+.4f} to {self.high:+.4f}"
         if math.isnan(self.low):
             interval = f"no interval: {self.unknown or 'too few queries are independent'}"
-        apart = (
-            ""
-            if self.independent == self.queries
-            else f", {self.independent} of {self.queries} queries independent"
-        )
-        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} ({interval}{apart})"
+        dependence = ""
+        if self.independent != self.queries:
+            dependence = f", {self.independent} of {self.queries} queries independent"
+        return f"{self.measure} {self.value:+.4f} ± {self.se:.4f} ({interval}{dependence})"
 
 
 def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
-    """What policy a gains over policy b, with the honest error.
+    """Mean gain of policy a over policy b, with its standard error over trials and queries together.
 
-    Static policies play the same in every trial, so an error over trials alone would call any difference
-    certain. The error is over trials and independent queries together, both paired, of this split.
+    Static policies play alike in every trial, so an error over trials alone would be 0. The error is paired,
+    and it holds for this split of the data.
 
     Args:
         a, b: replays of the same problem with the same trials, seed and rho.
@@ -167,8 +176,11 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         raise DataError(
             f"{a.policy} is at rho {a.rho:g}, {b.policy} at {b.rho:g}: their {measure} is not comparable"
         )
-    ours, theirs = a.per_round(measure), b.per_round(measure)
-    gaps, order, clusters = ours - theirs, a.order, a.clusters
+    ours = a.per_round(measure)
+    theirs = b.per_round(measure)
+    gaps = ours - theirs
+    order = a.order
+    clusters = a.clusters
     count = int(order.max()) + 1 if clusters is None else len(clusters)
     plays = np.bincount(order.ravel(), minlength=count)
     members = np.arange(count) if clusters is None else clusters
@@ -187,29 +199,29 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
                 f"{percentage(MOST_OF_THE_MONEY)} of the money"
             )
     return PairedDifference(
-        measure,
-        value,
-        float(standard_error(gaps.mean(axis=1))),
-        over_queries.value,
-        error.value,
-        low,
-        high,
-        p_value,
-        int((plays > 0).sum()),
-        len(np.unique(members[plays > 0])),
-        unknown,
+        measure=measure,
+        value=value,
+        se_trials=float(standard_error(gaps.mean(axis=1))),
+        se_queries=over_queries.value,
+        se=error.value,
+        low=low,
+        high=high,
+        p_value=p_value,
+        queries=int((plays > 0).sum()),
+        independent=len(np.unique(members[plays > 0])),
+        unknown=unknown,
     )
 
 
 def frontier(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean cost and mean score of every policy and rho, and which no other policy and rho beats.
+    """Mark the policies and rhos whose mean cost and score no other policy and rho beats.
 
     Args:
         table: columns policy, rho, cost and score, such as `replay_many` returns.
 
     Returns:
-        The same columns by rising cost, and `on_frontier` (bool): nothing in the table is at least as cheap
-        and at least as good, and better in one of them.
+        The columns sorted by cost, and `on_frontier` (bool): no other row is at least as cheap and as good,
+        and better in one of both.
 
     Raises:
         DataError: a column is missing, or the table is empty.

@@ -1,4 +1,6 @@
-"""Checks of what every policy promises a replay, on a short synthetic problem (`chain.policy_checks`)."""
+"""Checks that a policy keeps the contract of a replay, on a short synthetic problem
+(`chain.policy_checks`).
+"""
 
 from collections.abc import Callable
 from functools import lru_cache
@@ -27,10 +29,10 @@ TOLERANCE = 1e-6
 
 
 def check_replay(name: str, options: dict[str, Any]) -> None:
-    """Check what a policy promises a replay; `cabs_core.check_policy` asks for this and for its deployment.
+    """Check that a policy keeps the contract of a replay; `cabs_core.check_policy` also checks deployment.
 
     Raises:
-        PolicyError: a promise is broken; the message names it.
+        PolicyError: the policy breaks the contract; the message says where.
     """
     for check in (_methods, _record, _traces, _lanes, _conditions, _resume, _online, _options, _arms):
         check(name, options)
@@ -42,7 +44,7 @@ def _problem() -> ReplayProblem:
 
 
 def expect(holds: Any, name: str, promise: str) -> None:
-    """PolicyError that names the promise unless it holds."""
+    """Raise PolicyError with the text `promise` unless `holds` is true."""
     if not holds:
         raise PolicyError(f"{name}: {promise}")
 
@@ -52,7 +54,7 @@ def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
 
 
 def _methods(name: str, options: dict[str, Any]) -> None:
-    """Its class implements what every policy must."""
+    """Check that the class implements the methods that every policy needs."""
     cls = policy_class(name)
     missing = ", ".join(sorted(cls.__abstractmethods__))
     expect(
@@ -99,7 +101,7 @@ def _lanes(name: str, options: dict[str, Any]) -> None:
 
 
 def _conditions(name: str, options: dict[str, Any]) -> None:
-    """It plays under every condition of the stream, and never an arm that cannot be played."""
+    """Check that the policy plays under every condition of the stream, and never an arm that is gone."""
     for condition in STREAM_CONDITIONS:
         result = replay(_problem(), name, rho=RHO, trials=1, condition=condition, options=options)
         expect((result.actions >= 0).all(), name, f"rounds without an action under {condition}")
@@ -112,7 +114,7 @@ def _conditions(name: str, options: dict[str, Any]) -> None:
 def _played(
     name: str, options: dict[str, Any], cuts: tuple[int, ...], advance: Callable[..., None]
 ) -> tuple[SafePolicy, Lane]:
-    """(policy, lane) after all rounds, saved and loaded at every cut."""
+    """Play all rounds, saving and loading the policy at every cut; return the policy and its lane."""
     stream = make_stream(_problem(), RHO)
     policy = _build(name, options, stream)
     lane = Lane.empty(np.arange(ROUNDS), experts=policy.algorithm.experts)
@@ -129,7 +131,7 @@ def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int
 
 
 def _resume(name: str, options: dict[str, Any]) -> None:
-    """Saved and loaded in between, it plays on as if nothing had happened."""
+    """Check that saving and loading between rounds does not change what the policy plays."""
     _, unbroken = _played(name, options, (), _compiled)
     policy, parts = _played(name, options, (1, 50), _compiled)
     expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
@@ -140,7 +142,7 @@ def _resume(name: str, options: dict[str, Any]) -> None:
 
 
 def _online(name: str, options: dict[str, Any]) -> None:
-    """`decide` and `update` are the same policy as the replay; decisions survive as JSON."""
+    """Check that `decide` and `update` play as the replay does, and that decisions survive as JSON."""
     if policy_class(name).needs_outcomes:
         return
     _, compiled = _played(name, options, (), _compiled)
@@ -162,7 +164,7 @@ def _online(name: str, options: dict[str, Any]) -> None:
 
 
 def _options(name: str, options: dict[str, Any]) -> None:
-    """A misspelt option is an error."""
+    """Check that an unknown option is an error."""
     try:
         policy_class(name).parse(name, {**options, "no_such_option": 1})
     except PolicyError:
@@ -171,7 +173,9 @@ def _options(name: str, options: dict[str, Any]) -> None:
 
 
 def _arms(name: str, options: dict[str, Any]) -> None:
-    """Arms come and go between rounds; an upper bound routes nothing, so its arms may stay as they are."""
+    """Check that arms can be added and removed between rounds. Upper bounds, which never route, are left
+    out.
+    """
     if policy_record(name).feedback == "full":
         return
     policy = _build(name, options, make_stream(_problem(), RHO))

@@ -1,4 +1,4 @@
-"""What a replay returns: traces of every lane."""
+"""The result of a replay: the traces of all trials."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -86,7 +86,14 @@ class ReplayResult:
         return float(self.per_round("cost").mean())
 
     def per_round(self, measure: str) -> np.ndarray:
-        """`[trials, T]` of utility, score, cost or regret. Raises DataError where it is not known."""
+        """Return a measure of every round, `[trials, T]`.
+
+        Args:
+            measure: utility, score, cost (USD) or regret.
+
+        Raises:
+            DataError: the measure is unknown, or this result does not hold it.
+        """
         table = {
             "utility": self.rewards,
             "score": self.scores,
@@ -95,15 +102,18 @@ class ReplayResult:
         }
         values: np.ndarray | None = table.get(measure)
         if values is None:
-            why = (
-                "this result does not hold it" if measure in table else f"expected one of {', '.join(table)}"
-            )
-            raise DataError(f"{self.policy}: measure {measure!r}: {why}")
+            reason = f"expected one of {', '.join(table)}"
+            if measure in table:
+                reason = "this result does not hold it"
+            raise DataError(f"{self.policy}: measure {measure!r}: {reason}")
         return values
 
     def to_frame(self) -> pd.DataFrame:
-        """One row a trial and round: trial, round, row (of the problem), arm (its index), propensity, reward,
-        best_reward, score and cost where they are known, and turn and kept under condition `sessions`."""
+        """Return one row a trial and round.
+
+        Columns: trial, round, row (of the problem), arm (its index), propensity, reward, best_reward, and
+            if they are known score, cost, turn and kept.
+        """
         columns = {
             "row": self.order,
             "arm": self.actions,
@@ -122,10 +132,10 @@ class ReplayResult:
         )
 
     def switches_per_session(self) -> np.ndarray:
-        """`[trials]` mean number of turns of a conversation that another arm answers than the turn before.
+        """Mean number of switches between arms in a conversation, `[trials]`.
 
         Raises:
-            DataError: it was not played in conversations.
+            DataError: the replay had no conversations.
         """
         if self.turns is None:
             raise DataError(f"{self.policy}: only a replay under condition sessions has conversations")
@@ -134,6 +144,6 @@ class ReplayResult:
         return switches
 
     def utilities(self) -> np.ndarray:
-        """Mean clipped utility of every trial, `[trials]`."""
+        """Return the mean clipped utility of every trial, `[trials]`."""
         means: np.ndarray = self.rewards.mean(axis=1)
         return means
