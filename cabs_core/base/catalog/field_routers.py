@@ -1,4 +1,4 @@
-"""Routers of the field: published ones, and predictors of ours that stand beside them."""
+"""Records of published routers, and of predictors of this project that they are compared with."""
 
 from collections.abc import Sequence
 from itertools import product
@@ -17,7 +17,9 @@ def static_router(name: str, path: str, title: str, description: str, **more: An
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """All combinations as dicts, for `settings`: the one option that holds a predictor's options."""
+    """List all combinations of values as dicts, for the option `settings`, which holds a predictor's
+    options.
+    """
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 

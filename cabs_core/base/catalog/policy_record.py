@@ -69,7 +69,7 @@ class PolicyRecord:
 
     @property
     def kind(self) -> str:
-        """`static`, `online` or `upper bound`, as reports group policies."""
+        """Group of the policy in reports: `static`, `online` or `upper bound`."""
         return {"none": "static", "bandit": "online", "full": "upper bound"}[self.feedback]
 
     @property

@@ -1,6 +1,7 @@
-"""Calls from compiled code into SciPy's BLAS and LAPACK, through addresses, so that callers can be cached.
+"""Calls of SciPy's BLAS and LAPACK from compiled code.
 
-All matrices are row-major and K x K; Fortran sees their transposes.
+Callers pass the address of a routine (`addresses`), so that numba can cache them. All matrices are K x K and
+row-major; Fortran sees their transposes.
 """
 
 import functools
@@ -60,7 +61,11 @@ def _real(value: float) -> ir.Constant:
 
 @intrinsic
 def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type) -> Lowering:
-    """out += matrix matrix' (the triangle that `factor` reads); `address` is that of dsyrk."""
+    """Add matrix matrix' to `out`, in the triangle that `factor` reads.
+
+    Args:
+        address: address of dsyrk.
+    """
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         address, K, matrix, out = args
@@ -72,9 +77,12 @@ def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type
 
 @intrinsic
 def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering:
-    """Cholesky factor in place; 0, or the row where the matrix is not positive definite.
+    """Replace a matrix by its Cholesky factor.
 
-    `address`: dpotrf.
+    Return 0, or the row in which the matrix is not positive definite.
+
+    Args:
+        address: address of dpotrf.
     """
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
@@ -87,7 +95,11 @@ def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering
 
 @intrinsic
 def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type) -> Lowering:
-    """x becomes the solution for the factored matrix; `address` is that of dpotrs."""
+    """Replace `x` by the solution for the matrix that `factor` has factored.
+
+    Args:
+        address: address of dpotrs.
+    """
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         address, K, matrix, x = args
@@ -98,14 +110,29 @@ def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: 
 
 
 def _product(letter: str) -> Callable[..., Any]:
+    """Make the intrinsic of a product of a matrix and a vector, by the letter that dgemv takes."""
+
     @intrinsic
     def product(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
         def codegen(
             context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values
         ) -> ir.Value:
             address, K, matrix, x, out = args
-            scales, one = (_real(1.0), _real(0.0)), _int(1)
-            _fortran(builder, address, [letter, K, K, scales[0], matrix, K, x, one, scales[1], out, one])
+            step = _int(1)
+            arguments: list[ir.Value | str] = [
+                letter,
+                K,
+                K,
+                _real(1.0),
+                matrix,
+                K,
+                x,
+                step,
+                _real(0.0),
+                out,
+                step,
+            ]
+            _fortran(builder, address, arguments)
             return context.get_dummy_value()
 
         return types.void(types.int64, types.int64, _DOUBLES, _DOUBLES, _DOUBLES), codegen
@@ -113,13 +140,16 @@ def _product(letter: str) -> Callable[..., Any]:
     return product
 
 
-# (address of dgemv, K, matrix, x, out): out = matrix x, and out = matrix' x
-multiply, multiply_transposed = _product("T"), _product("N")
+# arguments: address of dgemv, K, matrix, x, out. Fortran sees the transposed matrix.
+# out = matrix x
+multiply = _product("T")
+# out = matrix' x
+multiply_transposed = _product("N")
 
 
 @intrinsic
 def shift(typingctx: Context, pointer: Type, count: Type) -> Lowering:
-    """The pointer `count` float64 further on."""
+    """Move a pointer forward by `count` float64."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         return builder.gep(args[0], [args[1]])
@@ -129,7 +159,7 @@ def shift(typingctx: Context, pointer: Type, count: Type) -> Lowering:
 
 @intrinsic
 def read_address(typingctx: Context, pointer: Type, slot: Type) -> Lowering:
-    """The address stored in header slot `slot`."""
+    """Read the address that is stored in slot `slot` of a header."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         at = builder.gep(args[0], [args[1]])

@@ -1,9 +1,9 @@
-"""Counter-based random numbers: the draw for (stream, round, index) is a hash of the three.
+"""Random numbers by counters: a draw is a hash of its stream, round and index.
 
-Streams are keyed by what they are for (`base.streams`), so lanes can run in any order, process or thread; a
-saved policy needs no generator state beyond its round; a graph can be drawn again when a reward arrives late.
-Only integer arithmetic is used (SplitMix64's finaliser twice, Steele et al. 2014), so uniforms are the same
-on every machine and version.
+Streams are keyed by their use (`base.streams`), so lanes can run in any order, process or thread. A saved
+policy needs no state of a generator beyond its round, and a graph can be drawn again when a reward arrives
+late. Only integer arithmetic is used (the finaliser of SplitMix64 twice, Steele et al. 2014), so uniforms are
+equal on every machine.
 """
 
 import numpy as np
@@ -12,9 +12,12 @@ from numpy.typing import NDArray
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.streams import stream_keys
 
-#: purposes with a stream each; experts of CABS-D add their position to NOISE
-ACTION, GRAPH, NOISE = 0, 1, 2
-INDEX_BITS = 20  # indices per round: 2**20, enough for K (K - 1) edges of 1,000 arms
+#: purposes of streams; experts of CABS-D add their position to NOISE
+ACTION = 0
+GRAPH = 1
+NOISE = 2
+#: a round has 2**20 indices, enough for the K (K - 1) edges of 1,000 arms
+INDEX_BITS = 20
 
 
 @kernel
@@ -26,7 +29,7 @@ def _mix(z: np.uint64) -> np.uint64:
 
 @kernel
 def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.float64:
-    """Uniform draw in [0, 1) with number `index` in round t of a stream; 53 random bits."""
+    """Draw number `index` of round t of a stream, uniform in [0, 1) with 53 random bits."""
     n = (np.uint64(t) << np.uint64(INDEX_BITS)) + np.uint64(index)
     z = _mix(keys[purpose, 0] + (n + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15))
     z = _mix(z ^ keys[purpose, 1])
@@ -35,7 +38,7 @@ def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.fl
 
 @kernel
 def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
-    """Standard normal draw with number `index` in round t of a stream (Box-Muller on two uniforms)."""
+    """Draw number `index` of round t of a stream, standard normal (Box-Muller on two uniforms)."""
     u = 1.0 - uniform(keys, purpose, t, 2 * index)
     v = uniform(keys, purpose, t, 2 * index + 1)
     value: float = np.sqrt(-2.0 * np.log(u)) * np.cos(2.0 * np.pi * v)
@@ -44,7 +47,10 @@ def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
 
 @kernel
 def draw(pmf: np.ndarray, u: float) -> int:
-    """Index drawn from pmf [K] (sum about 1) with a uniform u; never one of probability 0."""
+    """Draw an index from probabilities `[K]` with a uniform u; never an index of probability 0.
+
+    The probabilities are scaled to the sum 1.
+    """
     total = 0.0
     for j in range(pmf.size):
         total += pmf[j]
@@ -61,7 +67,7 @@ def draw(pmf: np.ndarray, u: float) -> int:
 
 
 def query_order(order_seed: int, pool: str, trial: int, n: int) -> np.ndarray:
-    """Row indices [n] in the order of one trial; it depends only on (order_seed, pool, trial) and n."""
+    """Order of the queries in a trial, `[n]` row indices, which depends only on seed, pool, trial and n."""
     keys = stream_keys("order", int(order_seed), str(pool), int(trial), purposes=1)
     return np.argsort(_uniforms(keys, n), kind="stable")
 

@@ -41,7 +41,7 @@ class VectorType(Type):
         super().__init__(name="f64x8")
 
     def can_convert_from(self, typingctx: Context, other: Type) -> Conversion | None:
-        """A scalar becomes a vector with it in every lane."""
+        """Allow a scalar in place of a vector, which then has the scalar in every lane."""
         return Conversion.safe if isinstance(other, (types.Float, types.Integer)) else None
 
 
@@ -55,7 +55,7 @@ class _VectorModel(models.PrimitiveModel):
 
 
 def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
-    """A vector with `scalar` in every lane."""
+    """Make a vector with `scalar` in every lane."""
     undefined = ir.Constant(ir.VectorType(scalar.type, WIDTH), ir.Undefined)
     one = builder.insert_element(undefined, scalar, ir.Constant(_I32, 0))
     return builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(_I32, WIDTH), [0] * WIDTH))
@@ -96,7 +96,7 @@ for _symbol, _name in (
 
 @intrinsic
 def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
-    """The eight float64 from pointer + index on; the address is a multiple of 64 bytes."""
+    """Read eight float64 from pointer + index; the address must be a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())
@@ -107,7 +107,7 @@ def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
 
 @intrinsic
 def store(typingctx: Context, pointer: Type, index: Type, value: Type) -> Lowering:
-    """Write eight float64 to pointer + index; the address is a multiple of 64 bytes."""
+    """Write eight float64 to pointer + index; the address must be a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())
@@ -119,7 +119,7 @@ def store(typingctx: Context, pointer: Type, index: Type, value: Type) -> Loweri
 
 @intrinsic
 def spread(typingctx: Context, value: Type) -> Lowering:
-    """A vector with `value` in every lane."""
+    """Make a vector with `value` in every lane."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         return _spread(builder, args[0])
@@ -129,7 +129,7 @@ def spread(typingctx: Context, value: Type) -> Lowering:
 
 @intrinsic
 def first_lanes(typingctx: Context, count: Type) -> Lowering:
-    """1.0 in the first `count` lanes (all of them when count >= 8), 0.0 in the others."""
+    """Make a vector with 1.0 in the first `count` lanes (in all if count >= 8) and 0.0 in the others."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         lanes = ir.Constant(ir.VectorType(ir.IntType(64), WIDTH), list(range(WIDTH)))
@@ -183,6 +183,8 @@ def _by_lane(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) ->
 
 # sum of the eight lanes; the largest and the smallest (any lane, if one is NaN)
 vector_sum = _reduction(lambda builder, a, b: builder.fadd(a, b))
-vector_max, vector_min = _reduction(_greater), _reduction(_smaller)
+vector_max = _reduction(_greater)
+vector_min = _reduction(_smaller)
 # lane by lane the larger and the smaller of a and b (b where a is NaN)
-greater, smaller = _by_lane(_greater), _by_lane(_smaller)
+greater = _by_lane(_greater)
+smaller = _by_lane(_smaller)

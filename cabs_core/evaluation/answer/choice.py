@@ -12,7 +12,7 @@ from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, ScoredTable
 
 @dataclass(frozen=True)
 class RouterCandidate:
-    """A policy at one cost sensitivity, and what it plays on prompts that it was not fitted on.
+    """A policy at one cost sensitivity, with its decisions on prompts that the policy was not fitted on.
 
     Attributes:
         name: of the policy.
@@ -61,7 +61,7 @@ def choose_router(
 def cross_fitted_weights(
     folds: np.ndarray, candidates: Sequence[RouterCandidate], chosen: Sequence[tuple[str, float]]
 ) -> np.ndarray:
-    """Return `[N, K]` probabilities: on the prompts of each fold those of the candidate chosen for it.
+    """Put together the probabilities, `[N, K]`, of the candidates that were chosen for each fold.
 
     Args:
         folds: `[N]` number of each prompt's fold, from 0.

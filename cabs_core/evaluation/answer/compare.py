@@ -176,7 +176,7 @@ class Money:
 
 
 def tail_of_draws(tail: float, independent: float) -> float:
-    """Return the tail of bootstrap draws that has the error `tail` for so many clusters.
+    """Return the tail of bootstrap draws that has the error `tail` if there are `independent` clusters.
 
     A bootstrap of few clusters is too narrow: its spread is that of the sample, (G - 1) / G of the true
     variance, and its quantiles are normal ones. The tail is that of Student's interval (Hesterberg 2015, The

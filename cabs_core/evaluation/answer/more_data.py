@@ -15,7 +15,7 @@ MORE = (200, 1000, 5000)
 
 @dataclass(frozen=True)
 class Outlook:
-    """The chance that so many more prompts replace "cannot tell".
+    """The chance that a number of further prompts replaces "cannot tell".
 
     Attributes:
         prompts: number of further prompts, drawn and scored like those in the table.

@@ -73,7 +73,10 @@ def rule_for_all(
 
 
 def _pairs(table: ScoredTable, groups: np.ndarray) -> list[Pair | None]:
-    """Every model beside what is used today, where a rule may choose it; None for today's model itself."""
+    """Pair every model with today's choice, on the prompts where a rule may choose the model.
+
+    The entry of today's model itself is None.
+    """
     baseline = table.baseline()
     found: list[Pair | None] = []
     for model in range(len(table.models)):

@@ -93,7 +93,7 @@ def _traces(name: str, options: dict[str, Any]) -> None:
 
 
 def _lanes(name: str, options: dict[str, Any]) -> None:
-    """A trial is the same alone and among others, on one thread and on two."""
+    """Check that a trial plays alike alone and among others, on one thread and on two."""
     both = replay(_problem(), name, rho=RHO, trials=2, threads=2, options=options)
     alone = replay(_problem(), name, rho=RHO, trials=[1], threads=1, options=options)
     same = np.array_equal(both.actions[1], alone.actions[0])
