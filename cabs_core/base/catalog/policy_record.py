@@ -36,8 +36,7 @@ class PolicyRecord:
         title: name in reports.
         description: sentence fragment for the asset catalogue, with its full stop.
         feedback: rewards that the policy learns from online: `none`, `bandit` (of the played arm) or
-            `full` (of
-            every arm, which no router can see, so the policy is an upper bound).
+            `full` (of every arm, which no router can see, so the policy is an upper bound).
         start: data that the policy gets before the first round: `nothing`, `surrogates` or offline `labels`.
         presets: names of the presets, the default first. The class has their options in `PRESETS`.
         preset_starts: `{preset: start}` of presets that get other data than `start`.
@@ -46,8 +45,7 @@ class PolicyRecord:
         experts: policies that this one mixes; reports compare it with them.
         bandit: for an upper bound, the policy with the same learner that sees only the played arm's reward.
         style: number of the colour, dash pattern and number of the symbol in plots. None derives them
-            from the
-            name.
+            from the name.
         headline: True if plots show the policy when the page opens.
     """
 

@@ -26,11 +26,9 @@ class SourceRecord:
         table: True if the source is the file `source.path`.
         logged: True if one model answered each prompt. Such a pool is not replayed; its log gives estimates.
         collected: True if the models are asked first (stages `answers` and `scores`). `path` is then
-            called with
-            the folders of both stages.
+            called with the folders of both stages.
         costs: of a collected source, `module:function` that takes the `PoolFile` and returns the mean
-            cost in USD
-            that a call of each model is expected to have before any model is asked.
+            cost in USD that a call of each model is expected to have before any model is asked.
         ordered: True if rows of several models are joined by their order, not by a key, and may be
             misaligned.
     """

@@ -66,8 +66,7 @@ def bootstrap_interval(figure: Callable[[np.ndarray], float], clusters: ArrayLik
 
     Args:
         figure: function of an array of row indices. Replicates in which it is NaN are left out; if all
-            are, both
-            ends are NaN.
+            are, both ends are NaN.
         clusters: `[n]` equal values for rows that are drawn together.
     """
     index = np.unique(np.asarray(clusters), return_inverse=True)[1]

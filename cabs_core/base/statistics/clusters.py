@@ -24,8 +24,8 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
     Args:
         groups: `[n]` equal values for rows of one prompt or of near-copies.
         sessions: `[n]` names of conversations; None or empty if a conversation is unknown. A group that
-            occurs
-            in many conversations (`COMMON_SHARE`) does not link them: its rows belong to their conversations.
+            occurs in many conversations (`COMMON_SHARE`) does not link them: its rows belong to their
+            conversations.
     """
     from scipy.sparse import coo_matrix  # noqa: PLC0415  (memory that a server does without)
     from scipy.sparse.csgraph import connected_components  # noqa: PLC0415

@@ -33,8 +33,7 @@ class Sampled:
 
         Args:
             compared: number of figures that are looked at together. The interval is widened for it by
-                Bonferroni's
-                rule, as that of a normal error.
+                Bonferroni's rule, as that of a normal error.
         """
         wider = float(special.ndtri(1 - LEVEL / 2 / max(compared, 1)) / special.ndtri(1 - LEVEL / 2))
         return (
@@ -56,8 +55,7 @@ def corrected_mean(
         people: `[n]` people's scores of these items, which were drawn at random.
         rest: `[N - n]` the judge's scores of the other items.
         clusters: `[n]` equal values for labels that depend on each other, such as those of one prompt.
-            None if
-            none do.
+            None if none do.
 
     Returns:
         The estimate with its 95 % interval, which is infinite for fewer than two labels. The interval allows
@@ -96,8 +94,7 @@ def corrected_sum(
             random.
         clusters: `[n]` equal values for prompts that depend on each other. None if none do.
         stands: `[n, K]` number of answers to the prompt that a labelled answer represents. None if it
-            represents
-            all K.
+            represents all K.
 
     Source: the difference estimator of Cassel, Saerndal and Wretman 1976, which adds the judge's errors on
     labelled answers to the judge's scores of all.

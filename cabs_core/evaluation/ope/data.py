@@ -47,12 +47,10 @@ class LoggedData:
         features: `[n, d]` features for the models of outcomes; d may be 0.
         groups: text `[n]`, equal for decisions of one prompt.
         propensities: `[n]` probability of the played arm in (0, 1]. None takes it from `pmf`; without
-            `pmf` it is
-            unknown.
+            `pmf` it is unknown.
         pmf: `[n, K]` probabilities of all arms. None if only the played arm's probability is known.
         behaviour: `[n, K]` probabilities of the logging policy among all decisions of the log. None if
-            they are
-            `pmf`.
+            they are `pmf`.
         weights: `[n]` number of decisions of the log that each one represents, up to a factor. None if all
             represent equally many.
         embeddings: `[n, e]` of the prompts, which a policy needs to decide. None if they are unknown.
@@ -154,7 +152,8 @@ class LoggedData:
         """Weights `[n]` of the decisions, scaled to mean 1."""
         if self.weights is None:
             return np.ones(len(self))
-        return self.weights / self.weights.mean()
+        scaled: np.ndarray = self.weights / self.weights.mean()
+        return scaled
 
     @cached_property
     def as_logged(self) -> np.ndarray:

@@ -154,9 +154,8 @@ class Estimate:
         difference_low, difference_high: interval of `difference`, or None.
         no_interval: reason why there are no intervals; empty if there are.
         manski_width: part of an interval's width that allows for choices that the log never makes, whose
-            scores and
-            utilities may be anything from 0 to 1 (Manski 1990). It is 0 if the log plays all that the policy
-            plays.
+            scores and utilities may be anything from 0 to 1 (Manski 1990). It is 0 if the log plays all that
+            the policy plays.
     """
 
     estimator: str
@@ -182,9 +181,8 @@ class Evaluation:
         n: number of decisions.
         groups: number of different prompts.
         n_eff: effective sample size that the logged probabilities lead to expect. If the log has only
-            those of the
-            played arms, a model of the log's choices gives the others, and the size is at most that of the
-            weights that were drawn.
+            those of the played arms, a model of the log's choices gives the others, and the size is at most
+            that of the weights that were drawn.
         max_weight, mean_weight: largest and mean importance weight. The expected mean is `coverage`.
         coverage: mean probability that the policy gives to arms which the log can play. If the log's
             probabilities are unknown, these are the arms that the log played at all.
@@ -232,12 +230,10 @@ def evaluate(
         target: `[n, today's arms]` probabilities of a policy that has not learned from these decisions.
         rho: score units per USD.
         switch: largest weight that SWITCH-DR corrects with. None takes the root of n, so that the part
-            that is left
-            to the model vanishes as the log grows.
+            that is left to the model vanishes as the log grows.
         cluster: `[n]` equal values for decisions that depend on each other. None takes those of the log.
         anytime: True for intervals that hold at every length of the log together, which are wider by
-            half. The log
-            of a policy that learns needs them, with rows in the order of time. None takes
+            half. The log of a policy that learns needs them, with rows in the order of time. None takes
             `LoggedData.adaptive`.
 
     Raises:

@@ -89,8 +89,7 @@ def error_of(
         square: E[c^2] that the logged probabilities lead to expect.
         size: effective size (`effective_size`).
         cautious: True to compute the mean of e^2 as if one more decision of large weight had the largest
-            error
-            of all. Decisions then do not rest on the luck of few draws, and intervals are too wide.
+            error of all. Decisions then do not rest on the luck of few draws, and intervals are too wide.
     """
     drawn = mean_error(model + factor * error, clusters=clusters)
     weight = float((factor**2).sum())

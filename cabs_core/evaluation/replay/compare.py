@@ -35,8 +35,7 @@ def replay_many(
     Args:
         problem: the arrays.
         policies: names, pairs of a name and options, or objects with `predict` and `learn`. A mapping
-            gives them
-            labels of your own.
+            gives them labels of your own.
         rhos: cost sensitivities, 0 or more, in score units per USD.
         trials, seed: as in `replay`.
         settings: other keywords of `replay`, such as `condition` or `threads`.
