@@ -10,10 +10,10 @@ from cabs_core.evaluation.answer.compare import (
     Money,
     Pair,
     cross_fitted_factor,
+    ends_of_draws,
     monies,
     p_value_of_draws,
     quality_of,
-    tail_of_draws,
     weights_paid,
 )
 from cabs_core.evaluation.answer.rule import LEVEL
@@ -28,12 +28,14 @@ class Worth:
         gain: what was found.
         draws: `[draws]` the same in each bootstrap draw of clusters.
         independent: number of clusters of equal weight that are as good (Kish 1965).
+        acceleration: skewness of the draws, see `compare.acceleration_of`.
         known: False if a few prompts hold most of the money, so that money cannot be told.
     """
 
     gain: float
     draws: np.ndarray
     independent: float
+    acceleration: float
     known: bool
 
     @property
@@ -41,15 +43,17 @@ class Worth:
         """One-sided p-value of the hypothesis that the option is worth no more than today's model."""
         if not self.known:
             return 1.0
-        return p_value_of_draws(self.draws, self.independent)
+        return p_value_of_draws(
+            self.draws, self.gain, independent=self.independent, acceleration=self.acceleration
+        )
 
     def interval(self, tail: float) -> tuple[float, float] | None:
         """Interval of `gain`, each end of error `tail`; None if money cannot be told."""
         if not self.known:
             return None
-        outer = tail_of_draws(tail, self.independent)
-        low, high = np.quantile(self.draws, [outer, 1.0 - outer])
-        return float(low), float(high)
+        return ends_of_draws(
+            self.draws, self.gain, tail, independent=self.independent, acceleration=self.acceleration
+        )
 
 
 def option_worth(
@@ -115,7 +119,13 @@ def worth_of(
     plain_error = _error(pair.quality(clusters))
     if plain_error > 0:
         stretch = max(_error(quality) / plain_error, 1.0)
-    return Worth(gain, (draws - plain) * stretch + gain, money.independent, money.known)
+    return Worth(
+        gain=gain,
+        draws=(draws - plain) * stretch + gain,
+        independent=money.independent,
+        acceleration=lost.saving_acceleration,
+        known=money.known,
+    )
 
 
 def _error(quality: Difference) -> float:
