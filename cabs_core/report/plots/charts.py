@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import altair as alt
 import numpy as np
@@ -13,6 +13,8 @@ from cabs_core.report.plots.theme import SHAPES, Style
 
 #: significant digits of a number in a chart
 _DIGITS = 5
+#: half of the height of a label, in pixels
+_HALF_LABEL = 7
 #: parameter that a page sets to True if there is no room for names beside lines
 NARROW = alt.param(name="narrow", value=False)
 
@@ -368,14 +370,17 @@ def end_labels(
     by = list(by)
     ends = frame.sort_values("x").groupby(["series", *by], sort=False).tail(1)
     parts = []
-    for _, group in ends.groupby(by) if by else [(None, ends)]:
+    groups = [group for _, group in ends.groupby(by)] if by else [ends]
+    for group in groups:
         own_lines = frame
         for column in by:
             own_lines = own_lines[own_lines[column] == group[column].iloc[0]]
         inside = own_lines[own_lines["series"].isin(shown)]
         values = inside[[c for c in ("y", "low", "high") if c in inside]].to_numpy(dtype=float)
-        seen = span or (float(np.nanmax(values) - np.nanmin(values)) if values.size else 1.0)
-        gap = 15 * (seen or 1.0) / height
+        visible_range = span
+        if not visible_range and values.size:
+            visible_range = float(np.nanmax(values) - np.nanmin(values))
+        gap = 15 * (visible_range or 1.0) / height
         named = group[group["series"].isin(shown)].sort_values("y")
         named = named.assign(y=moved_apart(named["y"].to_numpy(dtype=float), gap))
         later = group[~group["series"].isin(shown)].sort_values("y")
@@ -410,34 +415,73 @@ def _free_places(taken: list[float], values: list[float], gap: float) -> list[fl
     return places
 
 
+class _Box(NamedTuple):
+    """A rectangle in pixels that a point or a label covers."""
+
+    left: float
+    bottom: float
+    right: float
+    top: float
+
+    def overlaps(self, other: "_Box") -> bool:
+        """Return True if both rectangles have a place in common, their borders included."""
+        beside = self.right < other.left or self.left > other.right
+        above = self.top < other.bottom or self.bottom > other.top
+        return not (beside or above)
+
+
 def _label_places(
     frame: pd.DataFrame, log: bool, height: int, names_end: float
 ) -> tuple[list[float], list[float]]:
-    """Where each name stands beside its point, in data units, so that names do not cover each other."""
-    u = np.log(frame["x"].to_numpy(dtype=float)) if log else frame["x"].to_numpy(dtype=float)
-    v = frame["y"].to_numpy(dtype=float)
-    low, high = (
-        (math.log(frame["x"].min() / 1.3), math.log(frame["x"].max() * 1.8))
-        if log
-        else (0.0, float(u.max()) or 1.0)
-    )
-    per_x = ((high - low) or 1.0) / 560
-    end = min(high / per_x + 40, (math.log(names_end) if log else names_end) / per_x)
-    per_y = (float(v.max() - v.min()) or 1.0) * 1.15 / height
-    taken = [(a / per_x - 6, b / per_y - 6, a / per_x + 6, b / per_y + 6) for a, b in zip(u, v, strict=True)]
-    xs, ys = list(u), list(v)
-    for i in np.lexsort((-v, ~frame["front"].to_numpy(dtype=bool))):
-        long = 6.2 * len(frame["short"].iloc[i])
-        cx, cy = u[i] / per_x, v[i] / per_y
-        best = None
-        for dy in (0, 12, -12, 24, -24, 36, -36, 48, -48):
-            for x0 in (cx + 9, cx - 9 - long):
-                box = (x0, cy + dy - 7, x0 + long, cy + dy + 7)
-                if box[0] < low / per_x - 4 or box[2] > end:
-                    continue
-                if all(box[2] < t[0] or box[0] > t[2] or box[3] < t[1] or box[1] > t[3] for t in taken):
-                    best = best or (x0, cy + dy, box)
-        best = best or (cx + 9, cy, (cx + 9, cy - 7, cx + 9 + long, cy + 7))
-        taken.append(best[2])
-        xs[i], ys[i] = best[0] * per_x, best[1] * per_y
-    return [_digits(math.exp(x) if log else x) for x in xs], [_digits(y) for y in ys]
+    """Return x and y of the left ends of all labels, in data units, so that labels do not cover each other.
+
+    Labels of the front are placed first, from the top. Each gets the first free place right or left of its
+    point, at a growing vertical distance. If no place is free, the label stands right of its point.
+
+    Args:
+        frame: columns x, y, short (the label) and front, see `points`.
+        log: True if the x axis is logarithmic.
+        height: pixels of the chart.
+        names_end: largest x that a label may reach.
+    """
+    x = frame["x"].to_numpy(dtype=float)
+    y = frame["y"].to_numpy(dtype=float)
+    low = 0.0
+    high = float(x.max()) or 1.0
+    right_end = names_end
+    if log:
+        low = math.log(x.min() / 1.3)
+        high = math.log(x.max() * 1.8)
+        right_end = math.log(names_end)
+        x = np.log(x)
+    x_unit = ((high - low) or 1.0) / 560
+    y_unit = (float(y.max() - y.min()) or 1.0) * 1.15 / height
+    first = low / x_unit - 4
+    last = min(high / x_unit + 40, right_end / x_unit)
+    taken = [_Box(a - 6, b - 6, a + 6, b + 6) for a, b in zip(x / x_unit, y / y_unit, strict=True)]
+    label_x = list(x)
+    label_y = list(y)
+    for i in np.lexsort((-y, ~frame["front"].to_numpy(dtype=bool))):
+        candidates = _label_boxes(x[i] / x_unit, y[i] / y_unit, 6.2 * len(frame["short"].iloc[i]))
+        box = candidates[0]
+        for candidate in candidates:
+            fits = candidate.left >= first and candidate.right <= last
+            if fits and not any(candidate.overlaps(other) for other in taken):
+                box = candidate
+                break
+        taken.append(box)
+        label_x[i] = box.left * x_unit
+        label_y[i] = (box.bottom + _HALF_LABEL) * y_unit
+    if log:
+        label_x = [math.exp(value) for value in label_x]
+    return [_digits(value) for value in label_x], [_digits(value) for value in label_y]
+
+
+def _label_boxes(x: float, y: float, length: float) -> list[_Box]:
+    """Return the places beside a point that a label of this length may take, in pixels, best first."""
+    boxes = []
+    for distance in (0, 12, -12, 24, -24, 36, -36, 48, -48):
+        for left in (x + 9, x - 9 - length):
+            middle = y + distance
+            boxes.append(_Box(left, middle - _HALF_LABEL, left + length, middle + _HALF_LABEL))
+    return boxes
