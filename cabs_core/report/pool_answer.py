@@ -567,6 +567,7 @@ def _router(
         return Decisions(known[0].name, known[0].weights), known[0].name, known[0].rho
 
     def choose(rows: np.ndarray, some: list[RouterCandidate]) -> int:
+        """Return the index of the candidate that is worth most on these prompts."""
         return choose_router(scored, rows, some, options)
 
     cross_fitted = cross_fitted_router(inputs, candidates, choose)

@@ -88,6 +88,7 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
         ]
 
     def choose(rows: np.ndarray, some: list[RouterCandidate]) -> int:
+        """Return the index of the candidate that suits the goal best on these prompts."""
         return choose_router_for_goal(goal, found.scored, rows, some, found.options)
 
     router = cross_fitted_router(inputs, candidates, choose)

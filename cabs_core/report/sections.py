@@ -45,11 +45,13 @@ def utility(data: PoolData) -> PageTable | None:
     best = {level: best_of(data.value(p, level) for p in real) for level in levels}
 
     def earned(line: Any, level: str) -> TableCell:
+        """Cell with the utility of a policy in a regime; bold for the best router."""
         value = data.value(line.policy, level)
         bold = line.policy in real and value is not None and value == best[level]
         return estimate(value, data.value(line.policy, level, "utility_se"), bold=bold)
 
     def published(line: Any, level: str) -> TableCell:
+        """Cell with the utility of a policy in the paper."""
         return number((paper or {}).get((line.policy, level)), muted=True)
 
     columns: dict[Header, MakeCell] = {
@@ -114,13 +116,16 @@ def coupled(data: PoolData) -> PageTable | None:
     ]
 
     def mean(record: tuple[str, ...], metric: str, kind: str, sign: int) -> TableCell:
+        """Cell with the mean of one of the two policies; bold if `sign` times the difference is above 0."""
         row = by.loc[(*record, metric)]
         return estimate(row[kind], row[f"{kind}_se"], bold=sign * row["difference"] > 0)
 
     def published(record: tuple[str, ...], metric: str, kind: str) -> TableCell:
+        """Cell with the figure of one of the two policies in the paper."""
         return number(by.loc[(*record, metric)][f"paper_{kind}"], muted=True)
 
     def gap(record: tuple[str, ...]) -> TableCell:
+        """Cell with the utility of CABS-D minus that of CABS-C."""
         row = by.loc[(*record, "utility")]
         return estimate(row["difference"], row["difference_se"], signed=True, bold=sure(row["significant"]))
 
@@ -159,11 +164,13 @@ def presets(data: PoolData) -> PageTable | None:
     by = mart.set_index(["base_policy", "regime"])
 
     def reading(r: Any, kind: str) -> TableCell:
+        """Cell with the utility of a preset; bold for the best preset of the row."""
         return estimate(
             r[kind], r[f"{kind}_se"], bold=not missing(r[kind]) and r[kind] == best_of(r[[*kinds]])
         )
 
     def gap(r: Any, pair: str) -> TableCell:
+        """Cell with the paired difference of two presets; bold if it is significant."""
         return estimate(r[pair], r[f"{pair}_se"], signed=True, bold=sure(r[f"{pair}_significant"]))
 
     records = []
@@ -301,6 +308,7 @@ def arms(data: PoolData) -> PageTable | None:
     ]
 
     def figure(record: tuple[str, pd.Series, MakeCell], policy: str) -> TableCell:
+        """Cell of a row (name, figures by policy, function that makes a cell) for one policy."""
         return record[2](record[1].get(policy))
 
     records.append(("Switches per round", behaviour["switch_rate"], lambda v: percent(v, 1)))
@@ -338,15 +346,18 @@ def encoders(data: PoolData) -> PageTable | None:
     minus = f"{encoder_label(data.info['encoder'])} minus"
 
     def earned(policy: str, pool: str) -> TableCell:
+        """Cell with the utility of a policy in a pool; bold for the best policy of the pool."""
         if (policy, pool) not in by.index:
             return number(None)
         row = by.loc[(policy, pool)]
         return estimate(row["utility"], row["utility_se"], bold=row["rank"] == 1)
 
     def rank(policy: str, pool: str) -> TableCell:
+        """Cell with the rank of a policy in a pool."""
         return number(by["rank"].get((policy, pool)), 0)
 
     def gap(policy: str, pool: str) -> TableCell:
+        """Cell with the utility of a policy here minus that in another pool; bold if it is significant."""
         found = data.twin(policy, pool)
         if found is None:
             return number(None)

@@ -213,7 +213,7 @@ def points(
 
 
 def cost_scale(values: np.ndarray | pd.Series, log: bool) -> alt.Scale:
-    """Return the scale of a cost axis that holds the values and has room for labels on the right.
+    """Return the scale of a cost axis: from 0, or logarithmic around the values with room for labels.
 
     Args:
         values: costs.
