@@ -1,4 +1,4 @@
-"""The code location: the chain, and what `dg scaffold defs` put into `defs/`."""
+"""Definitions of the project's own code location: the chain, and what `dg scaffold defs` put into `defs/`."""
 
 import os
 from pathlib import Path
@@ -8,15 +8,23 @@ import dagster as dg
 from cabs_dagster.build import build_defs, source_host
 from cabs_dagster.partitions import register_while_loading
 
+#: what lies in `defs/` although nobody added anything
+_EMPTY = {"__init__.py", "__pycache__"}
 
-def _scaffolded() -> dg.Definitions:
+
+def scaffolded_definitions(package: Path) -> dg.Definitions:
     """Return the definitions in the folder `defs/` of a checkout.
 
-    An installed wheel is no `dg` project, so there the definitions are empty.
+    An installed wheel is no `dg` project, so there the definitions are empty. So they are if nobody added
+    anything: a look at the component types of all installed packages costs every run half a second.
+
+    Args:
+        package: folder of the package in which `defs/` lies.
     """
-    if not (Path(__file__).resolve().parents[1] / "pyproject.toml").is_file():
+    is_checkout = (package.parent / "pyproject.toml").is_file()
+    if not is_checkout or _EMPTY.issuperset(os.listdir(package / "defs")):
         return dg.Definitions()
-    return dg.load_from_defs_folder(path_within_project=Path(__file__).parent)
+    return dg.load_from_defs_folder(path_within_project=package)
 
 
 def _built() -> dg.Definitions:
@@ -32,4 +40,4 @@ def _built() -> dg.Definitions:
 
 
 register_while_loading()
-defs = dg.Definitions.merge(_built(), _scaffolded())
+defs = dg.Definitions.merge(_built(), scaffolded_definitions(Path(__file__).resolve().parent))

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import dagster as dg
 import pytest
 from tests_support import TINY
 
@@ -302,3 +303,27 @@ def test_scaffolding_works_in_this_project(tmp_path: Path) -> None:
     assert (tmp_path / "cabs_dagster" / "defs" / "mine.py").is_file()
     listed = call(DG, "list", "defs", "--json", cwd=tmp_path, path=path)
     assert '"asset_key": "mine"' in listed and '"asset_key": "leaderboard"' in listed
+
+
+def test_component_types_are_looked_for_only_if_somebody_added_a_definition(
+    tmp_path: Path, monkeypatch
+) -> None:
+    """The look imports the component types of all installed packages, in every process of a run."""
+    from cabs_dagster.definitions import scaffolded_definitions
+
+    package = tmp_path / "package"
+    (package / "defs").mkdir(parents=True)
+    (package / "defs" / "__init__.py").touch()
+    (tmp_path / "pyproject.toml").touch()
+    looked_in = []
+
+    def load(*, path_within_project: Path) -> dg.Definitions:
+        looked_in.append(path_within_project)
+        return dg.Definitions()
+
+    monkeypatch.setattr(dg, "load_from_defs_folder", load)
+    scaffolded_definitions(package)
+    assert looked_in == []
+    (package / "defs" / "mine.py").touch()
+    scaffolded_definitions(package)
+    assert looked_in == [package]
