@@ -24,8 +24,13 @@ from cabs_core.base.compiled.jit import share_compiled
 from cabs_core.base.errors import CabsError
 from cabs_core.evaluation.replay.engine import default_threads, replay
 
-_MOST, _ROUNDS, _RHO = 4, 5, 1.0
-_USUAL_ARMS = 11  # of RouterBench and the demo, whose pool files name no models
+#: largest number of processes
+_MOST = 4
+#: number of rounds and cost sensitivity of the replays that compile
+_ROUNDS = 5
+_RHO = 1.0
+#: number of models of RouterBench and the demo, whose pool files name no models
+_USUAL_ARMS = 11
 WORKER = "from cabs_core.evaluation.replay.compile_ahead import work; work()"
 _under_way: list[threading.Thread] = []
 started: list[subprocess.Popen[str]] = []

@@ -1,4 +1,4 @@
-"""One replay from the replays of all folds of a table."""
+"""Joining the replays of all folds of a table to one result."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -51,12 +51,12 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
 
 
 def _gaps(result: ReplayResult) -> np.ndarray:
-    """The certified gaps `[trials, T]`, NaN where none was solved."""
+    """Return the certified gaps `[trials, T]`; NaN in rounds without a solved program."""
     if result.gaps is None:
         return np.full(result.actions.shape, np.nan, np.float32)
     return result.gaps
 
 
 def _joined(traces: Sequence[np.ndarray]) -> np.ndarray:
-    """The traces `[trials, T, ...]` one after the other along the rounds."""
+    """Join traces `[trials, T, ...]` along the rounds, one fold after the other."""
     return np.concatenate(traces, axis=1)

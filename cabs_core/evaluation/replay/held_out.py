@@ -1,8 +1,8 @@
 """Plays of policies on the validation queries of each fold, whose train queries they were fitted on.
 
-The router that a fold is judged with is chosen by these plays: `report.pool_answer.cross_fitted_router`.
-Decisions on the test queries of other folds would not do: those policies were fitted on the judged fold, so
-what is right there would have a say in the choice.
+`report.pool_answer.cross_fitted_router` chooses the router of a fold by these plays. Decisions on the test
+queries of other folds would be unfair: their policies were fitted on the judged fold, so its outcomes would
+influence the choice.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import CabsError
 from cabs_core.evaluation.replay.engine import replay
 
-#: orders that policies which learn as they go are averaged over
+#: number of orders over which decisions are averaged, because some policies learn while they play
 TRIALS = 3
 #: columns of the table of plays
 COLUMNS = ("fold", "policy", "rho", "query_id", "model", "plays")
