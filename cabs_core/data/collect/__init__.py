@@ -1,5 +1,6 @@
-"""From nothing to a table: models are asked, their answers scored, and the scoring measured.
+"""Collection of answers: models are asked, their answers are scored, and judges are measured.
 
-`plan_of` says what a collection would cost, `collect` makes it, `score` scores the answers, `measure` says
-how good a judge is. Everything that was paid for lies in one `AnswerStore`, by content.
+`plan` says what a collection would cost, `answers` makes the calls, `scoring` scores the answers, and
+`instrument` says how good a judge is. Everything that was paid for lies in one `AnswerStore`, by the content
+of the call, so that no answer is paid twice.
 """

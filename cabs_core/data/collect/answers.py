@@ -1,4 +1,4 @@
-"""Collecting answers: put every prompt to every model, and write the table of answers."""
+"""Collection of answers: every prompt is put to every model, and the table of answers is written."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -18,11 +18,15 @@ from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.usage import Tokens
 from cabs_core.data.pool_files.collect import FEWEST
 
-ANSWERS, PROMPTS = "answers.parquet", "prompts.parquet"
-#: prompts whose answers are held in memory at a time
+#: File of the answers in the folder of the artifact.
+ANSWERS = "answers.parquet"
+#: File of the prompts in the folder of the artifact.
+PROMPTS = "prompts.parquet"
+#: Prompts whose answers are in memory at a time.
 _BLOCK = 1000
-#: least number of prompts of a part where the budget may end first
+#: Least number of prompts of a part if the budget may end before the prompts do.
 _STEP = 20
+#: Columns of the file of answers.
 _SCHEMA = pa.schema(
     [(n, pa.string()) for n in ("query_id", "model", "key", "state", "text", "sha", "finish")]
     + [(n, pa.float64()) for n in ("n_input_tokens", "n_output_tokens", "cost", "latency")]
@@ -31,18 +35,21 @@ _SCHEMA = pa.schema(
 
 
 class CollectError(CabsError):
-    """A collection could not be completed; the message says how each model is doing. Answers are kept."""
+    """Error of a collection that could not be completed. It tells of each model. Answers are kept."""
 
 
 @dataclass
 class Collected:
-    """What a collection came to.
+    """Result of a collection.
 
     Attributes:
-        prompts: number of prompts, the first of `order`, that every model has answered.
-        lanes: how each model did in this run. spent, paid: USD in this run, and in all. in_flight: calls that
-            were under way when an earlier run died.
-        stopped: why it ended before all prompts, if it did; by_budget: that was the budget.
+        prompts: number of prompts, the first ones of `order`, that every model has answered.
+        lanes: {model: its state in this run}.
+        spent: cost of this run, USD.
+        paid: cost of all runs, USD.
+        in_flight: calls that were under way when an earlier run died.
+        stopped: why the collection ended before all prompts, or ''.
+        by_budget: True if the budget ended it.
     """
 
     prompts: int
@@ -59,11 +66,16 @@ def collect_answers(
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Collected:
-    """Make the calls that have no answer yet.
+    """Make the calls of a collection that have no answer yet.
+
+    Args:
+        notify: called with sentences about the progress.
 
     Raises:
-        CollectError: a model could not be asked everything; the message says why, per model, and what to do.
-        RouterError: an API key is missing. StorageError: the store cannot be written to.
+        CollectError: a model could not be asked everything, or the budget ended after too few prompts. The
+            message says why for each model, and what to do.
+        RouterError: an API key is missing.
+        StorageError: the store cannot be written to.
     """
     collect = collection.collect
     check_keys(collection.models)
@@ -75,7 +87,8 @@ def collect_answers(
                 f"have no answer, and count with the most that they can have cost, {money(perhaps)}"
             )
         purse = Purse(collect.max_usd, paid + perhaps)
-        models, lanes = collection.models, dict[str, ModelRun]()
+        models = collection.models
+        lanes: dict[str, ModelRun] = {}
         collected = Collected(0, lanes, 0.0, 0.0, in_flight)
         progress = Tally(collection.size * len(models))
 
@@ -114,14 +127,17 @@ def collect_answers(
 
 
 def affordable(collection: Collection, store: AnswerStore, done: int, paid: float) -> str:
-    """Why a collection that its budget ended after `done` prompts can go on; '' where it cannot.
+    """Return why a collection that its budget ended can go on now, or '' if it cannot.
 
     Args:
-        paid: USD when it ended; more than the store knows where the answers are kept elsewhere.
+        done: number of prompts that all models had answered.
+        paid: cost when it ended, USD. It may be more than the store knows if the answers were collected with
+            another store.
     """
     if done >= collection.size:
         return ""
-    most, cap = collection.most(store, done), collection.collect.max_usd
+    most = collection.most(store, done)
+    cap = collection.collect.max_usd
     left = cap - max(sum(collection.spent(store)[:2]), paid)
     if most > 0 and most > left:
         return ""
@@ -131,10 +147,13 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
-    """Return the numbers of prompts after which all models wait for each other; the last one is the end.
+    """Return the numbers of prompts after which all models wait for each other. The last one is the end.
 
-    Where the budget (USD left) may end before the prompts do, the models go on side by side in small parts:
-    an answer of one model is of no use if the others cannot be paid for the same prompt.
+    If the budget may end before the prompts do, the models advance together in small parts, since an answer
+    of one model is of no use if the others cannot be paid for the same prompt.
+
+    Args:
+        budget: USD that are left.
     """
     goal = collection.size
     most = sum(call.bound for target in collection.models for call in collection.calls(target, 0, goal))
@@ -147,6 +166,11 @@ def parts(collection: Collection, budget: float) -> list[int]:
 def _refuse_failures(
     collection: Collection, models: Sequence[AskedModel], lanes: dict[str, ModelRun], budget: bool
 ) -> None:
+    """Raise an error if a model was given up or left calls without an answer.
+
+    Args:
+        budget: True if the budget ended, which explains calls without an answer.
+    """
     bad = [
         t.name
         for t in models
@@ -164,24 +188,27 @@ def _refuse_failures(
 
 
 def described(lane: ModelRun) -> str:
-    """How a model did, in words."""
+    """Return in words how many calls a model answered, what they cost, and why it stopped."""
     text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {money(lane.usd)}"
     if lane.again:
         text += f", {lane.again:,} repeats"
     if lane.unanswered:
-        text += (
-            f", {lane.unanswered:,} without an answer{f' ({lane.note})' if lane.note and lane.open else ''}"
-        )
+        text += f", {lane.unanswered:,} without an answer"
+        if lane.note and lane.open:
+            text += f" ({lane.note})"
     return text if lane.open else f"{text}; {lane.state}"
 
 
 def write_answers(
     collection: Collection, collected: Collected, store: AnswerStore, folder: Path
 ) -> dict[str, Any]:
-    """Write `prompts.parquet` and `answers.parquet`, a block at a time, with costs at today's prices.
+    """Write the prompts and their answers, a block at a time, with costs at today's prices.
+
+    Args:
+        folder: folder of the artifact, in which `prompts.parquet` and `answers.parquet` are written.
 
     Returns:
-        models: counts of what is in them, per model; repriced: sentences about prices that changed.
+        models: {model: counts of its answers}; repriced: sentences about prices that changed.
     """
     chosen = np.sort(collection.order[: collected.prompts])
     prompts = collection.prompts.take(chosen)
@@ -215,6 +242,11 @@ def write_answers(
 
 
 def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidden: bool) -> dict[str, Any]:
+    """Return a row of the file of answers.
+
+    Args:
+        hidden: True to leave out the text.
+    """
     return {
         "query_id": query,
         "model": target.name,
@@ -232,6 +264,7 @@ def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidd
 
 
 def _count(counts: dict[str, float], answer: StoredAnswer, cost: float) -> None:
+    """Add an answer to the counts of its model."""
     tokens = answer.tokens or Tokens()
     values = {
         "calls": 1.0,

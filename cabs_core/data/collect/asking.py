@@ -1,4 +1,8 @@
-"""Asking models: many calls at a time, each model at its pace, within a budget, over failures, resumable."""
+"""Asking of models: many calls at a time, each model at its own pace, within a budget.
+
+Failed calls are repeated, and a model that cannot be asked is given up without stopping the others. A run
+that was interrupted can be continued, since every answer is in the store.
+"""
 
 from __future__ import annotations
 
@@ -20,27 +24,44 @@ from cabs_core.data.pool_files.collect import Collect, Limit
 if TYPE_CHECKING:
     import aiohttp
 
-#: seconds of the first wait after a failure; it doubles up to the longest
-_FIRST_WAIT, _LONGEST_WAIT = 0.5, 30.0
-#: refusals of a call as it is (HTTP 400), without an answer between, after which the model is given up
+#: Seconds of the first wait after a failure. The wait doubles with each further failure.
+_FIRST_WAIT = 0.5
+#: Seconds of the longest wait after a failure.
+_LONGEST_WAIT = 30.0
+#: Refused requests (HTTP 400) without an answer in between after which the model is given up.
 _REFUSALS = 5
-#: calls whose answers are looked up at a time
+#: Calls whose answers are looked up at a time.
 _LOOKED_UP = 500
-#: bytes of a reply that are read
+#: Largest reply in bytes.
 _LARGEST = 32 << 20
 
 
 class Purse:
-    """What may still be spent, USD. What is under way counts with the most that it can cost."""
+    """Budget of a collection, USD. Calls under way count with their largest cost.
+
+    Attributes:
+        most: budget.
+        spent: cost of the calls that ended.
+        reserved: largest cost of the calls under way.
+        refused: True if a call was refused because it could have passed the budget.
+    """
 
     def __init__(self, most: float, spent: float):
-        self.most, self.spent, self.reserved, self.refused = most, spent, 0.0, False
-        self._under_way, self._waiting = 0, list[asyncio.Future[None]]()
+        self.most = most
+        self.spent = spent
+        self.reserved = 0.0
+        self.refused = False
+        self._under_way = 0
+        self._waiting: list[asyncio.Future[None]] = []
 
     async def take(self, bound: float) -> bool:
-        """Reserve the most that a call can cost; False: it could pass the limit, and nothing is sent.
+        """Reserve the largest cost of a call. Return False if the call could pass the budget.
 
-        A call that would fit but for what is under way waits: most cost a small part of what they can.
+        A call that would fit without the calls under way waits for one of them to end, since most calls cost
+        a small part of their largest cost.
+
+        Args:
+            bound: largest cost of the call, USD.
         """
         while self.spent + self.reserved + bound > self.most * (1 + 1e-12):
             if not self._under_way or self.spent + bound > self.most * (1 + 1e-12):
@@ -54,16 +75,25 @@ class Purse:
         return True
 
     def allows(self, bound: float) -> bool:
-        """Whether so much more can be spent; what was refused before counts no more."""
+        """Return True if another call with this largest cost fits into the budget.
+
+        `refused` is set back, so that it tells of later calls alone.
+        """
         self.refused = False
         return self.spent + bound <= self.most
 
     def settle(self, bound: float, usd: float) -> None:
-        """A call ended, and cost `usd`."""
+        """Replace the reservation of a call that ended by its cost, and wake the calls that wait.
+
+        Args:
+            bound: largest cost that was reserved, USD.
+            usd: cost of the call, USD.
+        """
         self._under_way -= 1
         self.reserved = max(0.0, self.reserved - bound) if self._under_way else 0.0
         self.spent += usd
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting
+        self._waiting = []
         for end in waiting:
             if not end.done():
                 end.set_result(None)
@@ -71,11 +101,19 @@ class Purse:
 
 @dataclass
 class ModelRun:
-    """One model: how it is doing.
+    """State of one model in a run.
 
     Attributes:
-        state: ok; or why it was given up (`given up: ...`), or `budget`.
-        asked, answered, again: requests sent, answers, repeats. known: answers there before.
+        limit: pace at which the model may be asked.
+        state: `ok`, `budget` if the budget ended, or `given up: ...` with the reason.
+        asked: requests that were sent.
+        answered: calls that got a final answer in this run.
+        again: repeated requests.
+        known: calls that had an answer before.
+        unanswered: calls that have no answer.
+        usd: cost of the run, USD.
+        note: words about the last failure.
+        blocked_until: time of the monotonic clock before which the model is not asked.
     """
 
     target: AskedModel
@@ -96,20 +134,21 @@ class ModelRun:
 
     @property
     def open(self) -> bool:
-        """Whether it may be asked."""
+        """True if the model may be asked."""
         return self.state == "ok"
 
     def reopen(self) -> None:
-        """A model that the budget closed may be asked again."""
+        """Allow calls again to a model for which the budget had ended."""
         if self.state == "budget":
-            self.state, self.unanswered = "ok", 0
+            self.state = "ok"
+            self.unanswered = 0
 
     def began(self) -> None:
-        """Count patience from now on."""
+        """Start the clock that measures how long the model has given no answer."""
         self._since = time.monotonic()
 
     async def turn(self) -> None:
-        """Wait until this model may be asked."""
+        """Wait until the model may be asked, by its limit of requests per minute and by its own wish."""
         while True:
             now = time.monotonic()
             until = self.blocked_until
@@ -122,11 +161,17 @@ class ModelRun:
             self._next = max(self._next, time.monotonic()) + 60.0 / self.limit.per_minute
 
     def good(self) -> None:
-        """An answer came."""
-        self._since, self._refusals, self._waits = time.monotonic(), 0, 0
+        """Record that an answer came: failures before it do not count any more."""
+        self._since = time.monotonic()
+        self._refusals = 0
+        self._waits = 0
 
     def bad(self, reply: Reply, patience: float) -> None:
-        """A failure: wait, or give the model up."""
+        """Record a failure: set the time of the next request, or give the model up.
+
+        Args:
+            patience: seconds without an answer after which the model is given up.
+        """
         self.note = reply.note
         busy = reply.means is Meaning.WAIT
         if reply.means is Meaning.ACCOUNT:
@@ -150,7 +195,13 @@ class ModelRun:
 
 @dataclass
 class Tally:
-    """How far a collection is."""
+    """Progress of a collection.
+
+    Attributes:
+        total: number of calls.
+        done: calls that ended or had an answer before.
+        began: time of the monotonic clock from which the speed is measured.
+    """
 
     total: int
     done: int = 0
@@ -158,12 +209,12 @@ class Tally:
     _last_notice: float = field(default_factory=time.monotonic)
 
     def tell(self, purse: Purse, notify: Callable[[str], None]) -> None:
-        """Say it, at most once in five seconds."""
+        """Report the progress, at most once in five seconds."""
         now = time.monotonic()
         if now - self._last_notice < 5.0:
             return
-        self._last_notice, seconds = now, max(now - self.began, 1e-9)
-        rate = self.done / seconds
+        self._last_notice = now
+        rate = self.done / max(now - self.began, 1e-9)
         left = f", about {duration((self.total - self.done) / rate)} left" if rate > 0 else ""
         notify(
             f"{self.done:,} of {self.total:,} calls, {rate:.1f} a second{left}; "
@@ -181,14 +232,23 @@ def ask(
     notify: Callable[[str], None],
     lanes: dict[str, ModelRun],
 ) -> float:
-    """Make every call that has no answer yet, all models side by side; a model that cannot be asked stops no
-    other. What was spent in this round, USD.
+    """Make every call that has no answer yet, to all models side by side.
+
+    A model that cannot be asked does not stop the others.
 
     Args:
-        calls: the calls to one model, in order, not all in memory. progress: hears of every call.
-        purse: what may be spent; `refused` says whether it stopped a call.
-        lanes: {model: how it is doing}, those of an earlier round or none; a model that was given up is not
-            asked.
+        calls: returns the calls to one model in order. They are read one after the other, not all into
+            memory.
+        models: models to ask.
+        progress: progress of the collection, which is updated.
+        collect: settings of the collection.
+        store: store in which every call and its end are recorded.
+        purse: budget. Its `refused` says whether it stopped a call.
+        notify: called with sentences about the progress.
+        lanes: {model: its state} of earlier rounds, which is updated. A model that was given up is not asked.
+
+    Returns:
+        Cost of this round, USD.
     """
     for target in models:
         lanes.setdefault(target.name, ModelRun(target, collect.limits.get(target.name, Limit())))
@@ -210,7 +270,7 @@ def ask(
 
     try:
         asyncio.run(run())
-    except BaseExceptionGroup as group:  # a store that cannot be written to, say
+    except BaseExceptionGroup as group:  # for example, the store cannot be written to
         first = group
         while isinstance(first, BaseExceptionGroup):
             first = first.exceptions[0]
@@ -228,7 +288,7 @@ async def _lane(
     progress: Tally,
     notify: Callable[[str], None],
 ) -> None:
-    """All calls to one model, by as many workers as it may have calls under way."""
+    """Make all calls to one model, with as many workers as it may have calls under way."""
     lane.began()
     waiting = _unanswered(lane, iter(calls), store, progress)
 
@@ -249,7 +309,10 @@ async def _lane(
 def _unanswered(
     lane: ModelRun, calls: Iterator[Question], store: AnswerStore, progress: Tally
 ) -> Iterator[Question]:
-    """The calls that have no answer, looked up some at a time; one asked twice is made once."""
+    """Yield the calls that have no answer in the store, each once.
+
+    Calls with an answer are counted as known.
+    """
     yielded: set[str] = set()
     while True:
         part = list(islice(calls, _LOOKED_UP))
@@ -274,9 +337,15 @@ async def _call(
     store: AnswerStore,
     purse: Purse,
 ) -> None:
-    """One call until it has an answer, or cannot have one now."""
-    bound, failures = call.bound, 0
-    if (lacks := call.lacks) is not None:
+    """Make one call until it has a final answer, or cannot have one now.
+
+    Raises:
+        StorageError: the store cannot be written to.
+    """
+    bound = call.bound
+    failures = 0
+    lacks = call.lacks
+    if lacks is not None:
         store.receive(
             store.send(call.key, lane.target.name, 0.0), unasked(call, "rejected", f"not asked: it {lacks}")
         )
@@ -319,9 +388,11 @@ async def _call(
 
 
 async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, float]:
+    """Send a call, and return its reply and the seconds that it took."""
     import aiohttp  # noqa: PLC0415  (as above)
 
-    upstream, dialect = call.target.upstream, call.target.dialect
+    upstream = call.target.upstream
+    dialect = call.target.dialect
     headers = {"content-type": "application/json", **upstream.headers(dialect)}
     begin = time.perf_counter()
     limits = aiohttp.ClientTimeout(total=None, connect=upstream.timeout, sock_read=upstream.timeout)
@@ -333,7 +404,8 @@ async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, f
             allow_redirects=False,
             timeout=limits,
         ) as response:
-            parts, size = [], 0
+            parts = []
+            size = 0
             async for chunk in response.content.iter_any():
                 size += len(chunk)
                 if size > _LARGEST:

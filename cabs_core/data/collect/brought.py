@@ -1,4 +1,4 @@
-"""Answers that the user brings in a table, such as those of a batch job, kept as if the models were asked."""
+"""Answers that the user brings in a table, such as those of a batch job. They are stored as if asked for."""
 
 from __future__ import annotations
 
@@ -16,12 +16,19 @@ from cabs_core.data.endpoints.usage import Tokens
 from cabs_core.data.tables import open_table
 from cabs_core.data.tables.cells import number_column, prompt_column, text_column
 
+#: Columns with token counts.
 _TOKENS = ("n_input_tokens", "n_output_tokens")
 
 
 @dataclass(frozen=True)
 class Brought:
-    """How many answers of a table were kept, were known before, and belong to other prompts."""
+    """Counts of the answers in a table.
+
+    Attributes:
+        kept: answers that were stored.
+        known: answers to calls that had an answer before.
+        others: answers to prompts that the pool does not have.
+    """
 
     kept: int
     known: int
@@ -29,7 +36,7 @@ class Brought:
 
     @property
     def in_words(self) -> str:
-        """One line for people."""
+        """The counts in one line."""
         return (
             f"{self.kept:,} answers kept, {self.known:,} known before, {self.others:,} to prompts that the "
             "pool does not have"
@@ -37,16 +44,18 @@ class Brought:
 
 
 def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brought:
-    """Keep the answers of a table, so that the collection does not ask for them.
+    """Store the answers of a table, so that the collection does not ask for them.
 
-    They count as paid by the prices of the upstreams file. An answer that is known already stays as it is.
+    They count as paid at the prices of the upstreams file. A call that has an answer already keeps it.
 
     Args:
-        path: a table with the columns prompt, model and answer; n_input_tokens and n_output_tokens (else
-            estimated from the texts) and latency (seconds) if they are known.
+        path: a table with the columns prompt, model and answer. The columns n_input_tokens and
+            n_output_tokens (otherwise estimated from the texts) and latency (seconds) are read if they are
+            there.
 
     Raises:
-        DataError: a column is missing, a value is wrong, a model is not one of the pool, or no prompt is.
+        DataError: a column is missing, a value is wrong, a model is none of the pool's, or no prompt is one
+            of the pool's.
     """
     table = open_table(path)
     for column in ("prompt", "model", "answer"):
@@ -63,7 +72,9 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     numbers = {c: number_column(frame[c], c, table.place(c)).tolist() for c in optional}
     targets = {target.name: target for target in collection.models}
     places = {text: place for place, text in enumerate(collection.prompts.texts)}
-    kept = known = others = 0
+    kept = 0
+    known = 0
+    others = 0
     with store.asking():
         for row, (prompt, model, text) in enumerate(zip(prompts, models, answers, strict=True)):
             if model not in targets:
@@ -87,7 +98,11 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
 
 
 def _stored(call: Question, target: AskedModel, text: str, values: dict[str, float]) -> StoredAnswer:
-    """Return an answer of the table as the store keeps it, priced by its tokens."""
+    """Return an answer of the table as the store keeps it, priced by its tokens.
+
+    Args:
+        values: token counts and latency of the row, as far as the table has them.
+    """
     counts = [values.get(name, math.nan) for name in _TOKENS]
     estimated = any(math.isnan(count) for count in counts)
     if estimated:

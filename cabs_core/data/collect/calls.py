@@ -1,4 +1,4 @@
-"""One call: its request, its highest possible cost, and the meaning of its reply."""
+"""One call of a collection: its request, its largest cost, and the reading of its reply."""
 
 import hashlib
 import math
@@ -17,17 +17,19 @@ from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import Tokens, read_usage
 from cabs_core.data.pool_files.collect import Collect, most_output
 
-#: tokens that a chat adds to its texts, at most, per message
+#: Tokens that a chat adds at most to the text of each message.
 _FRAME = 16
 
 
 @dataclass(frozen=True)
 class AskedModel:
-    """A model as it is asked.
+    """A model with everything that is needed to ask it.
 
     Attributes:
-        name: in the pool. model: the upstream's name of it. params: fields of every request.
-        max_tokens: most output tokens of a call.
+        name: name of the model in the pool.
+        upstream: endpoint of the model.
+        params: fields that every request has.
+        max_tokens: largest number of output tokens of a call.
     """
 
     name: str
@@ -37,11 +39,15 @@ class AskedModel:
 
     @property
     def model(self) -> str:
-        """What the upstream calls it."""
+        """The upstream's name of the model."""
         return self.upstream.model or self.name
 
     def cost_of(self, answer: StoredAnswer) -> float:
-        """What a kept answer costs at today's price, USD; as paid where its provider named the cost."""
+        """Return the cost of a stored answer at today's price, USD; 0 for a free model.
+
+        The cost is the one that was paid if the provider named it, or if there are no token counts or no
+        price.
+        """
         if answer.tokens is None:
             return answer.usd
         cost = 0.0 if self.upstream.free else answer.tokens.cost(self.upstream.price)
@@ -49,41 +55,46 @@ class AskedModel:
 
     @property
     def dialect(self) -> str:
-        """How it is asked: by chat where it speaks that."""
+        """Dialect in which the model is asked: chat if the model speaks it, otherwise the first one that it
+        speaks.
+        """
         return "chat" if "chat" in self.upstream.speaks else self.upstream.speaks[0]
 
 
 @dataclass(frozen=True)
 class Question:
-    """One question to one model."""
+    """Messages that are put to one model in one call."""
 
     target: AskedModel
     messages: tuple[dict[str, str], ...]
 
     @cached_property
     def key(self) -> str:
-        """Its identity by content."""
+        """Identity of the call by its content (`store.call_key`)."""
         return call_key(self.target.upstream.url, self.target.model, self.messages, self.target.params)
 
     @property
     def body(self) -> dict[str, Any]:
-        """The request, in the dialect that the model speaks."""
+        """Body of the request, in the dialect in which the model is asked."""
         target = self.target
         return target.upstream.body(build_request(self.messages, target.params, target.dialect), target.name)
 
     @property
     def lacks(self) -> str | None:
-        """Why the model cannot take it, by its entry in the upstreams file; None: it can."""
+        """Reason in words why the model cannot take the request, by the upstreams file. None if it can."""
         return self.target.upstream.lacks(ChatRequest.read(self.body, dialect=self.target.dialect))
 
     @property
     def characters(self) -> int:
-        """Of all messages."""
+        """Number of characters of all messages."""
         return sum(len(m["content"]) for m in self.messages)
 
     @cached_property
     def bound(self) -> float:
-        """Most that it can cost, USD: a token is at least one byte, an answer ends at its limit of tokens."""
+        """Largest cost of the call, USD.
+
+        A token of the request has at least one byte, and an answer ends at its limit of tokens.
+        """
         most = sum(len(m["content"].encode("utf-8", "replace")) + _FRAME for m in self.messages)
         return self.target.upstream.usd_of_tokens(most, self.target.max_tokens)
 
@@ -91,10 +102,15 @@ class Question:
 def targets(
     collect: Collect, upstreams: Mapping[str, Upstream], names: list[str], origin: str
 ) -> list[AskedModel]:
-    """The models to ask, each with a price.
+    """Return the models to ask.
+
+    Args:
+        upstreams: {name: endpoint} of the upstreams file.
+        names: names of the models in that file.
+        origin: name of the file, for messages.
 
     Raises:
-        DataError: one is not among the upstreams, or has neither a price nor `free: true`.
+        DataError: a model is not among the upstreams, or has neither a price nor `free: true`.
     """
     models = []
     for name in names:
@@ -114,19 +130,22 @@ def targets(
 
 
 def question(prompt: str, system: str | None) -> tuple[dict[str, str], ...]:
-    """The messages that put a prompt to a model."""
+    """Return the messages that put a prompt to a model, after the system message if there is one."""
     head = ({"role": "system", "content": system},) if system else ()
     return (*head, {"role": "user", "content": prompt})
 
 
 @dataclass(frozen=True)
 class Reply:
-    """What came back.
+    """Meaning of a reply to a call.
 
     Attributes:
-        means: see `endpoints.replies`; `too_long`, `filtered`, `answered` have a final answer.
-        wait: seconds that the upstream asks to wait, if it does.
-        billed: there is no answer, but the upstream may charge for it; it counts with the most it can cost.
+        means: meaning by `endpoints.replies`.
+        answer: final answer. It is there if the meaning is answered, too_long or filtered.
+        note: words about a reply without an answer.
+        wait: seconds that the upstream asks to wait, or None.
+        billed: True if there is no answer and the upstream may charge for the call. It then counts with its
+            largest cost.
     """
 
     means: Meaning
@@ -136,8 +155,9 @@ class Reply:
     billed: bool = False
 
 
-#: how a prompt ends for a model that refuses it, and what is said of the others
+#: Meaning of a refusal -> state of the stored answer.
 _ENDS = {Meaning.TOO_LONG: "rejected", Meaning.FILTERED: "refused"}
+#: Meaning of a failure -> words that explain it.
 _ADVICE = {
     Meaning.ACCOUNT: "no call to it can work now: its key, its credit, its name or its address",
     Meaning.MODEL_REFUSES_FIELD: (
@@ -149,10 +169,17 @@ _ADVICE = {
 def read_reply(
     call: Question, status: int, headers: Mapping[str, str], content: bytes, seconds: float
 ) -> Reply:
-    """What a reply means for the call and for its model."""
+    """Return the meaning of a reply for the call and for its model.
+
+    Args:
+        status: HTTP status.
+        content: body of the reply.
+        seconds: time from the request to the last byte.
+    """
     data = parse_body(content)
     means = meaning_of(status, headers, data)
-    note = f"HTTP {status}{f': {text}' if (text := read_error(data)[1]) else ''}"[:300]
+    _, message = read_error(data)
+    note = f"HTTP {status}: {message}"[:300] if message else f"HTTP {status}"
     if means is Meaning.ANSWERED:
         answer = _answer(call, data, seconds)
         if answer is None:
@@ -166,11 +193,16 @@ def read_reply(
 
 
 def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:
-    """The end of a call that has no text: `rejected` (too long for the model), or `refused` (by a filter)."""
+    """Return the stored end of a call that has no text.
+
+    Args:
+        state: `rejected` (the model cannot take the call) or `refused` (by a filter).
+    """
     return StoredAnswer(call.key, call.target.name, state, seconds=seconds, note=note)
 
 
 def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
+    """Return the answer in a reply with its cost, or None if the reply holds no answer."""
     answer = read_answer_text(data, call.target.dialect) if isinstance(data, Mapping) else None
     if answer is None:
         return None
@@ -178,14 +210,14 @@ def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
     bill = call.target.upstream.bill(read_usage(data), lambda: tokens)
     text = answer.text.encode("utf-8", "replace").decode()
     return StoredAnswer(
-        call.key,
-        call.target.name,
-        answer.state,
-        text,
-        hashlib.sha256(text.encode()).hexdigest()[:32],
-        answer.finish,
-        bill.tokens,
-        bill.is_estimated,
-        bill.cost or 0.0,
-        seconds,
+        key=call.key,
+        model=call.target.name,
+        state=answer.state,
+        text=text,
+        sha=hashlib.sha256(text.encode()).hexdigest()[:32],
+        finish=answer.finish,
+        tokens=bill.tokens,
+        estimated=bill.is_estimated,
+        usd=bill.cost or 0.0,
+        seconds=seconds,
     )

@@ -1,8 +1,8 @@
-"""A judge as a measuring instrument: agreement with people, what it favours, and its intervals.
+"""A judge as a measuring instrument: its agreement with people, its biases, and the intervals of both.
 
     measured = measure(judge, judged, people, ...)         # on the answers that people labelled
 
-Source: Cohen 1960 (kappa). What people would say of all answers: `base.statistics.people`.
+Source: Cohen 1960 (kappa). `base.statistics.people` estimates what people would say of all answers.
 """
 
 import re
@@ -17,10 +17,11 @@ from cabs_core.base.statistics.people import Sampled
 from cabs_core.base.statistics.uncertainty import mean_error, share_interval
 from cabs_core.base.units import percentage, percentages
 
-#: kappa below which agreement is said to be low ("substantial" begins here, Landis and Koch 1977)
+#: Kappa below which agreement counts as low. "Substantial" begins here in Landis and Koch 1977.
 LOW_KAPPA = 0.6
-#: share of refused or truncated answers of a model that is worth a word
+#: Share of refused or truncated answers of a model from which on it is reported.
 NOTABLE = 0.05
+#: (maker of models, pattern of their names)
 _FAMILIES = (
     ("openai", r"gpt|chatgpt|^o[1-9]|davinci"),
     ("anthropic", r"claude"),
@@ -37,7 +38,7 @@ _FAMILIES = (
 
 
 def family_of(model: str) -> str:
-    """Who made a model, by its name; for an unknown name its first word."""
+    """Return the maker of a model by its name, or the first word of an unknown name."""
     name = model.rsplit("/", 1)[-1].casefold()
     return next(
         (family for family, pattern in _FAMILIES if re.search(pattern, name)), re.split(r"[-_ .:]", name)[0]
@@ -45,34 +46,57 @@ def family_of(model: str) -> str:
 
 
 def share(hits: np.ndarray, groups: Sequence[str]) -> Sampled:
-    """The share of `[n]` hits, with Clopper and Pearson's interval for as many prompts as there are."""
-    error, value = mean_error(hits, clusters=np.array(groups, dtype=str)), float(np.mean(hits))
+    """Return the share of hits with the interval of Clopper and Pearson.
+
+    Args:
+        hits: [n] True for a hit.
+        groups: [n] prompts. The interval counts hits of one prompt as dependent.
+    """
+    error = mean_error(hits, clusters=np.array(groups, dtype=str))
+    value = float(np.mean(hits))
     return Sampled(value, *share_interval(value, error), len(hits))
 
 
 def mean(values: np.ndarray, groups: Sequence[str]) -> Sampled:
-    """The mean of `[n]` differences of scores, with its interval over prompts."""
+    """Return the mean of differences of scores with its interval over prompts.
+
+    Args:
+        values: [n] differences.
+        groups: [n] prompts.
+    """
     value = float(values.mean())
     error = mean_error(values, clusters=np.array(groups, dtype=str))
     return Sampled(value, *error.interval(value, largest=1.0), len(values))
 
 
 def kappa(a: np.ndarray, b: np.ndarray) -> float:
-    """Cohen's kappa of two verdicts (right from 0.5 on); nan where both never differ from one value."""
-    x, y = a >= 0.5, b >= 0.5
+    """Return Cohen's kappa of two sets of [n] scores, of which those from 0.5 on count as right.
+
+    Return NaN if all verdicts of both are one value.
+    """
+    x = a >= 0.5
+    y = b >= 0.5
     chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
     return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
 
 
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
-    """Least-squares slope of the judge's error over the log2 of an answer's length, at equal quality.
+    """Return the least-squares slope of a judge's error over the log2 of an answer's length.
+
+    Lengths and errors are taken as differences from the means of answers with the same verdict of people. A
+    judge that errs at random errs upwards on wrong answers, so without this step models with long, bad
+    answers would look favoured.
 
     Args:
-        right: bool `[n]`, people's verdict. Lengths and errors are taken from the means of answers with the
-            same one: a judge that errs at random errs upwards on wrong answers, so models that are long and
-                bad would look favoured.
+        error: [n] score by the judge minus score by people.
+        doublings: [n] log2 of the lengths.
+        right: [n] True if people say that the answer is right.
+
+    Returns:
+        Score per doubling of the length, or NaN if the lengths do not differ.
     """
-    error, doublings = error.copy(), doublings.copy()
+    error = error.copy()
+    doublings = doublings.copy()
     for group in (right, ~right):
         if group.any():
             error[group] -= error[group].mean()
@@ -89,19 +113,25 @@ def measure(
     models: Sequence[str],
     lengths: np.ndarray,
 ) -> dict[str, Any]:
-    """What n labelled answers say about a judge.
+    """Return figures about a judge from n labelled answers.
 
     Args:
-        judge: the upstream's name of the judge's model. judged, people: `[n]` scores in [0, 1].
-        queries, models: n names each. lengths: `[n]` characters of the answers.
+        judge: the upstream's name of the judge's model.
+        judged: [n] scores in [0, 1] by the judge.
+        people: [n] scores in [0, 1] by people.
+        queries: [n] ids of the queries.
+        models: [n] models that answered.
+        lengths: [n] characters of the answers.
 
     Returns:
-        JSON values: labelled, prompts (how many these labels are of), agreement (share of equal verdicts),
-        kappa, length (score per doubling of an answer's length, people the same), length of wrong answers
-        (the same among those that people reject), models ({model: judge minus people}), own family (its own
-        minus others; absent where there is only one).
+        JSON values: labelled (n), prompts (number of different queries), agreement (share of equal verdicts),
+        kappa, length (score per doubling of an answer's length), length of wrong answers (the slope among
+        answers that people reject), models ({model: mean of judge minus people}), own family (error on models
+        of the judge's maker minus error on others; absent if all answers or none are from its maker).
     """
-    error, doublings, right = judged - people, np.log2(np.maximum(lengths, 1)), people >= 0.5
+    error = judged - people
+    doublings = np.log2(np.maximum(lengths, 1))
+    right = people >= 0.5
 
     def resampled(figure: Callable[[np.ndarray], float]) -> dict[str, Any]:
         low, high = bootstrap_interval(figure, np.array(queries, dtype=str))
@@ -132,18 +162,23 @@ def measure(
 
 
 def _gap(error: np.ndarray, own_family: np.ndarray) -> float:
-    return (
-        float(error[own_family].mean() - error[~own_family].mean())
-        if own_family.any() and not own_family.all()
-        else float("nan")
-    )
+    """Return the mean error on models of the judge's maker minus that on others, or NaN if one group is
+    empty.
+    """
+    if not own_family.any() or own_family.all():
+        return float("nan")
+    return float(error[own_family].mean() - error[~own_family].mean())
 
 
 def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
-    """Of comparisons in both orders, (query, share when first, when second): what the first place is worth.
+    """Return the effect of the order in which a judge sees two answers.
+
+    Args:
+        shares: (query, share of wins when first, share of wins when second) of each pair.
 
     Returns:
-        first: mean of share when first minus share when second; flips: share of pairs that the order decides.
+        first: mean of the first share minus the second; flips: share of pairs whose winner depends on the
+            order.
     """
     gaps = np.array([first - second for _, first, second in shares])
     queries = [query for query, _, _ in shares]
@@ -154,7 +189,13 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 
 
 def warnings(measured: Mapping[str, Any]) -> list[str]:
-    """Sentences about a judge's measured errors that limit its use; corrected for the number of figures."""
+    """Return sentences about errors of a judge that limit its use.
+
+    Intervals are corrected for the number of figures that are looked at.
+
+    Args:
+        measured: figures of `measure`.
+    """
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
     sentences = []
@@ -197,14 +238,17 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
 
 
 def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
-    """A sentence where another model would be best if refused answers were left out, else ''.
+    """Return a sentence if another model would be best without its refused answers, otherwise ''.
 
     Args:
-        models: K names. scores: `[n, K]`, 0 where refused, nan where not asked. refused: bool `[n, K]`.
+        models: [K] names.
+        scores: [n, K] scores, 0 for refused answers, NaN for answers that were not asked for.
+        refused: [n, K] True for refused answers.
     """
     with np.errstate(all="ignore"):
         without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
-    best, best_without = int(np.nanmean(scores, axis=0).argmax()), int(np.nanargmax(without))
+    best = int(np.nanmean(scores, axis=0).argmax())
+    best_without = int(np.nanargmax(without))
     if best == best_without:
         return ""
     share_refused = refused[~np.isnan(scores[:, best_without]), best_without].mean()
@@ -215,13 +259,14 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
 
 
 def in_words(measured: Mapping[str, Any]) -> list[str]:
-    """What was measured of a judge, one line a figure, with warnings last."""
+    """Return the figures of a judge in words, one line for each, with warnings last."""
     lines = []
     if measured.get("labelled"):
         lines.append(
             f"compared with people on {measured['labelled']} answers to {measured['prompts']} prompts"
         )
-        same, k = Sampled(**measured["agreement"]), Sampled(**measured["kappa"])
+        same = Sampled(**measured["agreement"])
+        k = Sampled(**measured["kappa"])
         lines.append(
             f"agreement {percentage(same.value, 1)} ({percentages(same.low, same.high, 1)}), kappa "
             f"{k.value:.2f} ({k.low:.2f} to {k.high:.2f})"

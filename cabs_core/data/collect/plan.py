@@ -1,4 +1,4 @@
-"""What a collection would ask and cost, before anything is sent."""
+"""The plan of a collection: its calls and their cost, before any request is sent."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -18,24 +18,35 @@ from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.collect import Collect, Judge
 from cabs_core.data.pool_files.prompts import PromptsPool
 
-#: output tokens that are expected where no answer of the model is known, within its limit
+#: Output tokens that are expected of a model with fewer than ten known answers, within its limit.
 EXPECTED = 200.0
-#: characters of a token in dense text (code, digits, other scripts) and in plain prose, for the range
-_DENSE, _PROSE = 2.0, 5.0
-#: shortest answer, for the range
+#: Characters of a token in dense text such as code, digits and other scripts. Gives the upper end of the
+#: range.
+_DENSE = 2.0
+#: Characters of a token in plain prose. Gives the lower end of the range.
+_PROSE = 5.0
+#: Tokens of a short answer. Gives the lower end of the range.
 _SHORT = 5.0
-#: prompts whose answers are held in memory at a time
+#: Prompts whose answers are in memory at a time.
 _BLOCK = 500
 
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """One model of a plan.
+    """Calls to one model in one role.
 
     Attributes:
-        calls: all needed; known: of those, answered. tokens_in, tokens_out: expected, of the rest.
-        usd, low, high: cost of the rest; high is an answer of full length to each.
-        paid, today: what the known answers cost when they were asked, and at today's price.
+        model: name of the model.
+        role: `answers`, or `judge NAME`.
+        calls: number of all calls that are needed.
+        known: number of calls that have an answer.
+        tokens_in: expected input tokens of the other calls.
+        tokens_out: expected output tokens of the other calls.
+        usd: expected cost of the other calls, USD.
+        low: cost of the other calls if the texts have few tokens and the answers are short, USD.
+        high: cost of the other calls if every answer has full length, USD.
+        paid: cost of the known answers when they were asked, USD.
+        today: cost of the known answers at today's price, USD.
     """
 
     model: str
@@ -53,10 +64,15 @@ class ModelPlan:
 
 @dataclass(frozen=True)
 class Collection:
-    """A collection, ready to be made.
+    """A collection with everything that is needed to make it.
 
     Attributes:
-        models: whom to ask; judges: {model: how it is asked}. order: places of the prompts, by seed.
+        pool_file: pool file that describes it.
+        collect: its settings.
+        prompts: its prompts.
+        models: models to ask.
+        judges: {judge: model with which it is asked}.
+        order: places of the prompts in the order in which they are asked, drawn by seed.
     """
 
     pool_file: PoolFile
@@ -68,7 +84,7 @@ class Collection:
 
     @property
     def size(self) -> int:
-        """Number of prompts that are asked: those of the sample, or all."""
+        """Number of prompts that are asked: the sample, or all prompts."""
         sample = self.collect.sample
         return len(self.prompts) if sample is None else min(sample, len(self.prompts))
 
@@ -78,15 +94,18 @@ class Collection:
             yield self.call(target, place)
 
     def call(self, target: AskedModel, place: int) -> Question:
-        """One prompt to one model."""
+        """Return the call that puts the prompt at a place to a model."""
         return Question(target, question(self.prompts.texts[place], self.collect.system))
 
     def spent(self, store: AnswerStore) -> tuple[float, float, int]:
-        """What its answers have cost, see `AnswerStore.spent`."""
+        """Return what the answers of the collection have cost, as `AnswerStore.spent` does."""
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
     def answered(self, store: AnswerStore, first: int, last: int) -> int:
-        """Return how many prompts of the order, from `first` on and before `last`, all models answered."""
+        """Return the number of prompts, counted from `first` in the order, that all models have answered.
+
+        Counting ends at the first prompt without all answers, and before `last`.
+        """
         least = last - first
         for target in self.models:
             keys = [call.key for call in self.calls(target, first, first + least)]
@@ -95,14 +114,18 @@ class Collection:
         return least
 
     def most(self, store: AnswerStore, number: int) -> float:
-        """Most that one prompt of the order may still cost before every model has answered it, USD."""
+        """Return the largest cost in USD of the missing answers to one prompt.
+
+        Args:
+            number: place of the prompt in the order.
+        """
         calls = [self.call(target, int(self.order[number])) for target in self.models]
         known = store.known(call.key for call in calls)
         return sum(call.bound for call in calls if call.key not in known)
 
 
 def collection_of(pool_file: PoolFile) -> Collection:
-    """Read what a pool of kind `collect` names: prompts and upstreams.
+    """Read the prompts and the upstreams that a pool of kind `collect` names.
 
     Raises:
         PoolError, DataError, RouterError: a file, a column or a price is missing.
@@ -123,6 +146,7 @@ def collection_of(pool_file: PoolFile) -> Collection:
 
 
 def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> dict[str, AskedModel]:
+    """Return {judge: model with which it is asked}."""
     judges = {}
     for judge in collect.judges:
         (target,) = targets(collect, upstreams, [judge.model], origin)
@@ -132,7 +156,11 @@ def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> di
 
 
 def check_keys(targets: Iterable[AskedModel]) -> None:
-    """RouterError where the API key of a model that is to be asked is not in the environment."""
+    """Check that the API keys of models are set in the environment.
+
+    Raises:
+        RouterError: a key is not set.
+    """
     for target in targets:
         if target.upstream.key_env and not secret(target.upstream.key_env):
             raise RouterError(
@@ -141,7 +169,7 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
 
 
 def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
-    """Return the calls that are left to make, with their cost and a range: a line a model and a judge."""
+    """Return the calls that are left to make for each model and each judge, with their cost and its range."""
     collect = collection.collect
     lines: list[ModelPlan] = []
     out: dict[str, float] = {}
@@ -152,9 +180,8 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
         out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
         to_ask = [c.characters for c in calls if c.key not in answers]
         line = _line(target, "answers", len(calls), to_ask, out[target.name])
-        paid, today = (
-            sum(map(cost, answers.values())) for cost in (lambda answer: answer.usd, target.cost_of)
-        )
+        paid = sum(answer.usd for answer in answers.values())
+        today = sum(target.cost_of(answer) for answer in answers.values())
         lines.append(replace(line, paid=paid, today=today))
     for judge in collect.judges:
         target = collection.judges[judge.called]
@@ -165,13 +192,21 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
 def _judged(
     judge: Judge, collection: Collection, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
-    """(calls, characters of each that is not known yet, output tokens) of a judge over all answers that are
-    asked.
+    """Count the calls of a judge over all answers of the collection.
 
-    Where an answer is there, so is the judge's question about it, and whether that was asked.
+    If an answer is known, the question about it is known exactly, and so is whether it was asked. The size of
+    other questions is estimated.
+
+    Args:
+        out: {model: expected output tokens of its answers}.
+
+    Returns:
+        (number of calls, characters of each call without an answer, expected output tokens of a call).
     """
-    target, orders = collection.judges[judge.called], 1 if judge.against is None else 2
-    total, sizes = 0, list[int]()
+    target = collection.judges[judge.called]
+    orders = 1 if judge.against is None else 2
+    total = 0
+    sizes: list[int] = []
     models = [target.name for target in collection.models]
     applies = [
         i
@@ -209,15 +244,27 @@ def _judged(
 def _answers(
     collection: Collection, places: Sequence[int], store: AnswerStore
 ) -> dict[tuple[str, int], StoredAnswer]:
-    """{(model, place of the prompt): its answer}, of those that have their text or are scored without one."""
+    """Return {(model, place of the prompt): its answer}.
+
+    Only answers with a text, and answers that are scored without one, are returned.
+    """
     keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
     answers = store.get(list(keys))
     return {keys[k]: a for k, a in answers.items() if a.text is not None or a.state in WORTHLESS}
 
 
 def _line(target: AskedModel, role: str, calls: int, to_ask: Sequence[int], out: float) -> ModelPlan:
-    characters, n = float(sum(to_ask)), len(to_ask)
-    tokens_in, tokens_out = characters / BYTES_A_TOKEN, n * out
+    """Return the plan of a model in one role.
+
+    Args:
+        calls: number of all calls.
+        to_ask: characters of each call without an answer.
+        out: expected output tokens of a call.
+    """
+    characters = float(sum(to_ask))
+    n = len(to_ask)
+    tokens_in = characters / BYTES_A_TOKEN
+    tokens_out = n * out
     least = target.upstream.usd_of_tokens(characters / _PROSE, n * min(_SHORT, out))
     most = target.upstream.usd_of_tokens(characters / _DENSE, n * target.max_tokens)
     usd = target.upstream.usd_of_tokens(tokens_in, tokens_out)
@@ -225,10 +272,10 @@ def _line(target: AskedModel, role: str, calls: int, to_ask: Sequence[int], out:
 
 
 def mean_costs(pool_file: PoolFile) -> list[float]:
-    """Cost of a call that is to be expected of each model by its price alone, USD: before anything is asked.
+    """Return the expected cost of a call to each model by its price alone, USD.
 
     Raises:
-        PoolError, DataError, RouterError: prompts or upstreams cannot be read.
+        PoolError, DataError, RouterError: prompts or upstreams cannot be read, or there are no models.
     """
     collection = collection_of(pool_file)
     if not collection.models:
@@ -240,7 +287,11 @@ def mean_costs(pool_file: PoolFile) -> list[float]:
 
 
 def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) -> list[str]:
-    """The plan in words, for `cabs plan` and `cabs collect --dry-run`."""
+    """Return the plan in words, for `cabs plan` and `cabs collect --dry-run`.
+
+    Args:
+        spent: USD that were spent before.
+    """
     collect = collection.collect
     width = max(5, *(len(line.model) for line in lines))
     text = [
@@ -252,30 +303,34 @@ def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) 
         f"{x.tokens_out:10,.0f} {x.usd:10.4f}  {x.low:.4f} to {x.high:.4f}"
         for x in lines
     ]
-    usd, low, high = (sum(getattr(x, name) for x in lines) for name in ("usd", "low", "high"))
+    usd = sum(line.usd for line in lines)
+    low = sum(line.low for line in lines)
+    high = sum(line.high for line in lines)
     text.append(f"about {money(usd)} ({money(low)} to {money(high)}); {money(spent)} spent before")
     caps = [
         f"{money(collect.max_usd)} for answers",
         *(f"{money(j.max_usd)} for {j.called}" for j in collect.judges),
     ]
     text.append(f"it stops before it passes {', '.join(caps)} (max_usd)")
-    prices = [sentence for x in lines if (sentence := repriced(x.model, x.paid, x.today))]
-    return text + [f"note: {note}" for note in (*prices, *doubts(collection))]
+    changes = [repriced(line.model, line.paid, line.today) for line in lines]
+    notes = [*(sentence for sentence in changes if sentence), *doubts(collection)]
+    return text + [f"note: {note}" for note in notes]
 
 
 def repriced(model: str, paid: float, today: float) -> str:
-    """What is said of a model whose price changed since its answers were paid for; '' where it did not."""
+    """Return a sentence about a model whose price changed since its answers were paid for, otherwise ''."""
     if abs(paid - today) <= 1e-6 * max(paid, today):
         return ""
     return f"the price of {model} changed: its answers cost {money(paid)} and count {money(today)} at today's"
 
 
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
-    """Why the next prompt is not asked, where the budget for answers does not allow it; else ''."""
+    """Return a sentence that the budget does not allow the next prompt, or '' if it does."""
     number = collection.answered(store, 0, collection.size)
     if number == collection.size:
         return ""
-    most, cap = collection.most(store, number), collection.collect.max_usd
+    most = collection.most(store, number)
+    cap = collection.collect.max_usd
     if spent + most <= cap:
         return ""
     return (
@@ -285,13 +340,16 @@ def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> s
 
 
 def doubts(collection: Collection) -> list[str]:
-    """Questions about prices that would make every estimate wrong."""
+    """Return questions about prices that look like prices of one token, which would make every estimate
+    wrong.
+    """
     asked = {t.name: t.upstream.price for t in (*collection.models, *collection.judges.values())}
-    return [d for name, price in asked.items() if price and (d := price.doubt(f"models.{name}.price"))]
+    found = [price.doubt(f"models.{name}.price") for name, price in asked.items() if price]
+    return [doubt for doubt in found if doubt]
 
 
 def plan_in_words(pool_file: PoolFile) -> list[str]:
-    """What a pool's collection would ask and cost now.
+    """Return in words the calls that a pool's collection would make now, and their cost.
 
     Raises:
         PoolError, DataError, RouterError: a file, a column or a price is missing.

@@ -20,11 +20,14 @@ from cabs_core.data.tables.table import Table
 
 @dataclass(frozen=True)
 class Prompts:
-    """n prompts.
+    """Prompts of a collection.
 
     Attributes:
-        ids: unique. texts, tasks: one each. splits: train, validation or test, where the table says so.
-        rows: the columns that scoring reads, as texts (missing: empty).
+        ids: unique ids.
+        texts: texts of the prompts.
+        tasks: task of each prompt.
+        splits: train, validation or test for each prompt. None if the table has no splits.
+        rows: for each prompt {column: text} of the columns that scoring reads. A missing cell is ''.
     """
 
     ids: list[str]
@@ -37,7 +40,7 @@ class Prompts:
         return len(self.ids)
 
     def take(self, places: np.ndarray) -> Prompts:
-        """Those at the given places, in that order."""
+        """Return the prompts at the given places, in that order."""
         chosen = [int(i) for i in places]
         return Prompts(
             [self.ids[i] for i in chosen],
@@ -49,17 +52,18 @@ class Prompts:
 
 
 def read_prompts(pool_file: PoolFile) -> Prompts:
-    """The prompts of a pool whose source is `collect`: of a table, or those of a log, each once.
+    """Return the prompts of a pool whose source is `collect`: those of a table, or those of a log, each once.
 
     Raises:
-        PoolError, DataError: the table is not there, lacks a column, or a value is wrong.
+        PoolError, DataError: the file does not exist, lacks a column, or holds a wrong value.
     """
     pool = pool_file.pool
     assert isinstance(pool, PromptsPool)
     path = pool_file.table_path()
     if pool.source.format != "table" or path.suffix.lower() in EVENT_LOGS:
         return _of_a_log(path, pool_file)
-    columns, table = pool.source.columns, open_table(path, pool.source.rows)
+    columns = pool.source.columns
+    table = open_table(path, pool.source.rows)
     needed = {"prompt": columns.prompt}
     for field in ("query_id", "task", "split"):
         column = getattr(columns, field)
@@ -67,9 +71,10 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
             needed[field] = column
         elif column is not None and field in columns.model_fields_set:
             raise table.absent(column, f"source.columns.{field}")
-    extra = sorted(
-        {str(c) for s in pool.collect.scores for f in ("column", "reference") if (c := getattr(s, f, None))}
-    )
+    read_by_scorers = {
+        getattr(scorer, field, None) for scorer in pool.collect.scores for field in ("column", "reference")
+    }
+    extra = sorted(str(column) for column in read_by_scorers if column)
     for column in [columns.prompt, *extra]:
         if not table.has(column):
             raise table.absent(
@@ -102,7 +107,11 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
 
 
 def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
-    """The prompts of a log, each text once."""
+    """Return the prompts of a log, each text once.
+
+    Raises:
+        DataError: a scorer needs a column, which a log does not have.
+    """
     pool = pool_file.pool
     assert isinstance(pool, PromptsPool)
     for scorer in pool.collect.scores:
@@ -121,7 +130,14 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
 
 
 def _each_once(prompts: Prompts, table: Table, *, named: bool) -> Prompts:
-    """Prompts without those that stand there again; the same id with another text is an error."""
+    """Return the prompts without repeated ones.
+
+    Args:
+        named: True if the ids come from a column. An id may then stand in the table only once.
+
+    Raises:
+        DataError: an id stands at two texts, or twice in a column of ids.
+    """
     rows: dict[str, int] = {}
     place = table.place("query_id")
     for i, name in enumerate(prompts.ids):

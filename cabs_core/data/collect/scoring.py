@@ -1,4 +1,4 @@
-"""Scores of collected answers: every scorer on the answers that it applies to, and their weighted mean."""
+"""Scoring of collected answers: each scorer on the answers to which it applies, and their weighted mean."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,15 +22,19 @@ from cabs_core.data.collect.store import WORTHLESS, AnswerStore
 from cabs_core.data.collect.trust import trusted_program
 from cabs_core.data.pool_files.collect import Command, Judge, Labels, Scorer
 
-#: answers without a score that a note names
+#: Answers without a score that a note names.
 _SHOWN_FAULTS = 3
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to score: query, prompt, the row's columns, model, state and text.
+    """One answer to score. Only a program of the user sees the model.
 
-    No scorer but a program of the user sees the model.
+    Attributes:
+        query: id of the query.
+        row: {column: text} of the columns that scorers read.
+        state: state of the answer, as in `StoredAnswer`.
+        text: text of the answer. None if it was not kept or there is none.
     """
 
     query: str
@@ -44,13 +48,17 @@ class Cell:
 
 @dataclass
 class Scored:
-    """Scores of N cells.
+    """Scores of N answers.
 
     Attributes:
-        score: `[N]` in [0, 1], nan where none is. parts: {scorer: `[N]`, nan where it does not apply}.
-        preferences: of judges that compare: (place of the cell, share of wins when first, when second).
-        spent, paid: USD of judging in this run, and in all. unread: {judge: replies that hold no grade}.
-        faults: sentences about answers that a program of the user gave no score.
+        score: [N] in [0, 1], NaN if an answer has no score.
+        parts: {scorer: [N] its scores, NaN if it gives none}.
+        preferences: {judge that compares: (place of the answer, share of wins when it stands first, share of
+            wins when it stands second)}.
+        spent: cost of judging in this run, USD.
+        paid: cost of judging in all runs, USD.
+        unread: {judge: number of its replies that hold no grade}.
+        faults: sentences about answers to which a program of the user gave no score.
     """
 
     score: np.ndarray
@@ -68,13 +76,16 @@ def score_cells(
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Scored:
-    """Score every cell by the pool's scorers.
+    """Score every answer by the pool's scorers.
 
-    A refused or rejected answer is worth 0. Several scorers that apply count by their weighted mean.
+    A refused or rejected answer is worth 0. If several scorers apply, their weighted mean counts.
+
+    Args:
+        notify: called with sentences about the progress.
 
     Raises:
-        CollectError: a judge could not be asked everything, or its budget ended. DataError: a text was not
-            kept, a reference or a function is wrong.
+        CollectError: a judge could not be asked everything, or its budget ended.
+        DataError: a text was not kept, or a reference, a file or a program is wrong.
     """
     n = len(cells)
     scored = Scored(np.full(n, np.nan), {})
@@ -85,7 +96,8 @@ def score_cells(
             "kept as a hash, so it cannot be scored again: set collect.keep: text and ask again under other "
             "params, or keep the scores as they were"
         )
-    total, weight = np.zeros(n), np.zeros(n)
+    total = np.zeros(n)
+    weight = np.zeros(n)
     worthless = np.array([c.state in WORTHLESS for c in cells], dtype=bool)
     for scorer in collection.collect.scores:
         applies = np.array([not scorer.tasks or c.task in scorer.tasks for c in cells], dtype=bool)
@@ -121,10 +133,18 @@ def _run_command(
     values: np.ndarray,
     scored: Scored,
 ) -> None:
-    """Fill in the scores that the user's program gives; an answer that it fails on stays without a score.
+    """Fill in the scores that a program of the user gives.
+
+    An answer on which the program fails stays without a score.
+
+    Args:
+        places: places of the answers that are scored.
+        values: [N] scores, which are changed.
+        scored: result, which gets a sentence about failures.
 
     Raises:
-        UntrustedCommand: nobody approved the program as it is now. DataError: it fails on every answer.
+        UntrustedCommand: nobody approved the program as it is now.
+        DataError: the program fails on every answer.
     """
     program = trusted_program(collection.pool_file, scorer)
 
@@ -174,6 +194,19 @@ def _judge(
     scored: Scored,
     notify: Callable[[str], None],
 ) -> None:
+    """Fill in the scores that a judge gives.
+
+    A judge that compares sees each answer together with that of the model `against`, in both orders. The
+    score is its mean share of wins, and 0.5 for the model `against` itself.
+
+    Args:
+        places: places of the answers that are scored.
+        values: [N] scores, which are changed.
+        scored: result, which gets costs, preferences and the number of unread replies.
+
+    Raises:
+        CollectError: the judge could not be asked everything, or its budget ended.
+    """
     target = collection.judges[judge.called]
     questions = list(_questions(judge, target, cells, places))
     keys = list(dict.fromkeys(call.key for _, call, _ in questions))
@@ -227,7 +260,10 @@ def _judge(
 def _questions(
     judge: Judge, target: AskedModel, cells: Sequence[Cell], places: Sequence[int]
 ) -> Iterator[tuple[int, Question, bool]]:
-    """(place, call, whether the cell's answer is shown first): one call a cell, or one in each order."""
+    """Yield (place, call, is_first): one call for each answer, or one in each order if the judge compares.
+
+    `is_first` is True if the answer stands first in the question.
+    """
     others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
     for i in places:
         cell = cells[i]
@@ -240,7 +276,7 @@ def _questions(
 
 
 def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:
-    """By which instrument scores are made: {scorer: its kind and what it needs}, for records."""
+    """Return {scorer: its kind, weight and tasks, and for a judge its model}, for records."""
     return {
         s.called: {
             "kind": s.kind,

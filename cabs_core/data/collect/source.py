@@ -1,4 +1,4 @@
-"""From the folders of `answers` and `scores` to a table of outcomes."""
+"""Reading of the artifacts `answers` and `scores`: as a table of outcomes, and as answers to score."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,10 +10,13 @@ from cabs_core.data.collect.answers import ANSWERS, PROMPTS
 from cabs_core.data.collect.scoring import Cell
 from cabs_core.data.outcomes.raw import RawOutcomes
 
+#: File of the scores in the folder of the artifact.
 SCORES = "scores.parquet"
-#: beginnings of the columns of scores by one scorer, and of labels by people who measured a judge
+#: Beginning of the name of a column with the scores of one scorer.
 PART = "score "
+#: Beginning of the name of a column with the labels by which people measured a judge.
 PEOPLE = "people "
+#: Beginning of the name of a column of the user's table in the file of prompts.
 COLUMN = "column "
 
 
@@ -35,12 +38,14 @@ def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
 
 
 def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -> np.ndarray | None:
-    """Return the labels of people, `[N, K]` in [0, 1], NaN where nobody labelled an answer.
+    """Return the labels of people, [N, K] in [0, 1], NaN where nobody labelled an answer.
 
-    A label stands only for an answer whose score is that of the judge which the label measures.
+    A label counts only if the score of its answer is the score of the judge that the labels measure.
 
     Args:
-        folder: of the artifact scores. query_ids: `[N]` and models: `[K]` of the table.
+        folder: folder of the artifact `scores`.
+        query_ids: [N] queries of the table.
+        models: [K] models of the table.
 
     Returns:
         None if there is no label, or if people labelled for several judges.
@@ -58,7 +63,7 @@ def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -
 
 
 def cells_of(answers: Path) -> list[Cell]:
-    """The answers of the artifact with their prompts, for scoring."""
+    """Return the answers of the artifact `answers` with their prompts, for scoring."""
     queries = pq.read_table(answers / PROMPTS).to_pylist()
     query_of = {q["query_id"]: q for q in queries}
     rows = {
@@ -68,13 +73,13 @@ def cells_of(answers: Path) -> list[Cell]:
     table = pq.read_table(answers / ANSWERS, columns=["query_id", "model", "state", "text"]).to_pylist()
     return [
         Cell(
-            a["query_id"],
-            query_of[a["query_id"]]["prompt"],
-            query_of[a["query_id"]]["task"],
-            rows[a["query_id"]],
-            a["model"],
-            a["state"],
-            a["text"],
+            query=answer["query_id"],
+            prompt=query_of[answer["query_id"]]["prompt"],
+            task=query_of[answer["query_id"]]["task"],
+            row=rows[answer["query_id"]],
+            model=answer["model"],
+            state=answer["state"],
+            text=answer["text"],
         )
-        for a in table
+        for answer in table
     ]

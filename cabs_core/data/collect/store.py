@@ -1,8 +1,9 @@
-"""What was asked and what came back: SQLite, rows are added, never changed: nothing is paid twice.
+"""The store of answers: an SQLite file in which every call and its end are recorded.
 
-A row of `sent` is written before a request leaves, one of `received` when it ends. A sent row without an end
-is a call that was under way when a process died: it may have been paid for. In WAL mode every committed row
-survives kill -9; the last ones before a loss of power may be missing.
+A row of `sent` is written before a request leaves, and a row of `received` when it ends. A sent row without
+an end is a call that was under way when a process died, and that may have been paid for. Rows of answers are
+added and never replaced, so that nothing is paid twice. In WAL mode every committed row survives kill -9;
+the last rows before a loss of power may be missing.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ from cabs_core.base.hashing import stable_hash
 from cabs_core.base.paths import cabs_home
 from cabs_core.data.endpoints.usage import Tokens
 
-#: final states of a call: it is never made again
+#: Final states of a call. Such a call is never made again.
 FINAL = ("answered", "truncated", "refused", "rejected")
-#: of these, those that score 0 without being looked at
+#: Final states whose answer scores 0 without being read.
 WORTHLESS = ("refused", "rejected")
-#: calls whose keys are in a JSON list
+#: Condition of a query: the key of the call is in a JSON list.
 _THESE = "key in (select value from json_each(?))"
 
 _SCHEMA = """
@@ -47,15 +48,22 @@ create index if not exists sent_keys on sent (key);
 
 @dataclass(frozen=True)
 class StoredAnswer:
-    """The end of one call.
+    """End of one call.
 
     Attributes:
-        key: what was asked of whom, by content (`call_key`).
-        state: answered, truncated (the limit of tokens), refused (by a filter, or by the model's own
-            `refusal`), rejected (it cannot be asked, such as a prompt that is too long); failed: no answer.
-        text: None where there is none, or only its hash was kept. sha: SHA-256 of the text, 32 hex digits.
-        tokens: as the upstream counted them; estimated: it did not, and they are characters / 4.
-        usd: what the call cost at the price of its day. seconds: from request to last byte.
+        key: identity of the call by its content (`call_key`).
+        model: the pool's name of the model.
+        state: answered, truncated (by the limit of tokens), refused (by a filter, or by the model's own
+            `refusal`), rejected (the model cannot take the call, because of a too long prompt, for example),
+            or failed (there is no answer, and the call may be made again).
+        text: text of the answer. None if there is none, or if only its hash was kept.
+        sha: SHA-256 of the text, 32 hex digits.
+        finish: finish reason in the provider's words.
+        tokens: token counts.
+        estimated: True if the upstream reported no counts and they are estimated from the texts.
+        usd: cost of the call at the price of its day, USD.
+        seconds: time from the request to the last byte.
+        note: remark, such as the error of a failed call.
     """
 
     key: str
@@ -72,30 +80,45 @@ class StoredAnswer:
 
     @property
     def final(self) -> bool:
-        """Whether it is kept, so that the call is never made again."""
+        """True if the answer is kept, so that the call is never made again."""
         return self.state in FINAL
 
 
+#: Columns of `StoredAnswer` in a query.
 _COLUMNS = "key, model, state, text, sha, finish, tokens, estimated, usd, seconds, note"
 
 
 def _answer(row: Sequence[Any]) -> StoredAnswer:
-    """From a row of `_COLUMNS`."""
+    """Return the answer in a row of `_COLUMNS`."""
     key, model, state, text, sha, finish, tokens, estimated, usd, seconds, note = row
     counted = None if tokens is None else Tokens(**json.loads(tokens))
     return StoredAnswer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
 
 
 def call_key(url: str, model: str, messages: Sequence[dict[str, Any]], params: dict[str, Any]) -> str:
-    """Identity of a call: address, the upstream's name of the model, messages and parameters."""
+    """Return the identity of a call, 40 hex digits.
+
+    Args:
+        url: base URL of the API.
+        model: the upstream's name of the model.
+        messages: messages of the call.
+        params: other fields of the request.
+    """
     return stable_hash({"url": url, "model": model, "messages": list(messages), "params": params}, 40)
 
 
 class AnswerStore:
-    """Answers by the content of the call, shared by all pools of a CABS_HOME."""
+    """Store of answers by the content of the call. All pools of a CABS_HOME share one store."""
 
     def __init__(self, path: str | Path | None = None):
-        """Open or create it; `path`: the file, by default `answers/answers.sqlite` in CABS_HOME."""
+        """Open the store, or create it.
+
+        Args:
+            path: file of the store. The default is `answers/answers.sqlite` in CABS_HOME.
+
+        Raises:
+            StorageError: the file cannot be opened.
+        """
         self.path = Path(path) if path else cabs_home() / "answers" / "answers.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{self.path}.lock")
@@ -119,9 +142,12 @@ class AnswerStore:
 
     @contextmanager
     def asking(self, notify: Any = lambda text: None) -> Iterator[None]:
-        """Hold the right to ask: one collection at a time, so that two never pay for one answer.
+        """Hold the right to ask models, so that two collections never pay for one answer.
 
-        It may be held twice here.
+        If another process holds it, wait until that process ends. One store may hold the right twice.
+
+        Args:
+            notify: called with a sentence if there is a wait.
         """
         try:
             self._lock.acquire(timeout=0)
@@ -134,14 +160,22 @@ class AnswerStore:
             self._lock.release()
 
     def send(self, key: str, model: str, bound: float) -> int:
-        """Note that a call leaves now; its number. bound: most that it can cost, USD."""
+        """Record that a call is sent now, and return its number.
+
+        Args:
+            bound: largest cost of the call, USD.
+        """
         cursor = self._run(
             "insert into sent (key, model, at, bound) values (?, ?, ?, ?)", (key, model, time.time(), bound)
         )
         return int(cursor.lastrowid or 0)
 
     def receive(self, number: int, answer: StoredAnswer) -> None:
-        """Note how a call ended. Of two answers to one call the first is kept."""
+        """Record how a call ended. Of two final answers to one call, the first one is kept.
+
+        Args:
+            number: number of the call, as `send` returned it.
+        """
         tokens = answer.tokens
         row = {
             "sent": number,
@@ -163,6 +197,11 @@ class AnswerStore:
         self._run(f"insert or ignore into received ({', '.join(row)}) values ({marks})", [*row.values()])
 
     def _run(self, text: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+        """Run one statement.
+
+        Raises:
+            StorageError: the statement failed.
+        """
         try:
             return self._db.execute(text, values)
         except sqlite3.Error as error:
@@ -171,19 +210,25 @@ class AnswerStore:
             ) from None
 
     def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, StoredAnswer]:
-        """{key: its answer} of the calls that need not be made again."""
+        """Return {key: final answer} of those calls that have one.
+
+        Args:
+            texts: False to leave out the texts, which saves memory.
+        """
         columns = _COLUMNS if texts else _COLUMNS.replace("text,", "null,", 1)
         query = f"select {columns} from received where final = 1 and {_THESE}"
         return {row[0]: _answer(row) for row in self._run(query, (json.dumps(keys),))}
 
     def known(self, keys: Iterable[str]) -> set[str]:
-        """Those of the keys that have an answer."""
+        """Return the keys whose calls have a final answer."""
         return set(self.get(list(keys), texts=False))
 
     def spent(self, keys: Iterable[str]) -> tuple[float, float, int]:
-        """(USD of the calls of these keys that ended, USD that others may have cost, number of those).
+        """Return what the calls with these keys have cost.
 
-        The others were under way when a process died, or broke off.
+        Returns:
+            (USD of the calls that ended, largest cost in USD of the calls without an end, number of calls
+            without an end). Calls without an end were under way when a process died.
         """
         these = (json.dumps(list(keys)),)
         (paid,) = self._run(f"select total(usd) from received where {_THESE}", these).fetchone()
@@ -192,5 +237,5 @@ class AnswerStore:
         return (float(paid), *self._run(query, these).fetchone())
 
     def forget_texts(self, keys: Sequence[str]) -> None:
-        """Keep only the hashes of these answers."""
+        """Remove the texts of these answers, so that only their hashes stay."""
         self._run(f"update received set text = null where {_THESE}", (json.dumps(keys),))

@@ -1,8 +1,8 @@
-"""Commands of pool files: which were approved on this machine, and the error for one that was not.
+"""Approval of commands in pool files.
 
-A pool file may come from a stranger, so nothing that it names runs before somebody on this machine approved
-the exact command and the content of the files that the command names. Approvals lie in CABS_HOME, not beside
-the pool file, so that a file cannot bring its own.
+A pool file may come from a stranger, so no command of a pool file runs before somebody on this machine has
+approved the exact command and the content of the files that it names. Approvals lie in CABS_HOME and not next
+to the pool file, so that a pool file cannot bring its own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cabs_core.data.pool_files.collect import Command
 
 
 class UntrustedCommand(CabsError):
-    """A pool file names a command that nobody approved on this machine, or that changed since."""
+    """Error of a pool file with a command that nobody approved on this machine, or that changed since."""
 
 
 @dataclass(frozen=True)
@@ -64,9 +64,8 @@ def programs_of(pool_file: PoolFile) -> list[Program]:
     if not pool_file.pool.collected:
         return []
     scorers = [scorer for scorer in pool_file.pool.collect.scores if isinstance(scorer, Command)]
-    return list(
-        {program.identity: program for program in (program_of(pool_file, s) for s in scorers)}.values()
-    )
+    programs = [program_of(pool_file, scorer) for scorer in scorers]
+    return list({program.identity: program for program in programs}.values())
 
 
 def untrusted(pool_file: PoolFile) -> list[Program]:
@@ -109,6 +108,7 @@ def trusted_program(pool_file: PoolFile, scorer: Command) -> Program:
 
 
 def _refusal(pool_file: PoolFile, program: Program) -> UntrustedCommand:
+    """Error that says which command was not approved, and how to approve it."""
     return UntrustedCommand(
         f"pool {pool_file.pool.name}: collect.scores names a command that was not approved on this machine, "
         f"or that changed since: {json.dumps(list(program.words)):.200}. Read it, then approve it with `cabs "
@@ -121,7 +121,7 @@ def _path() -> Path:
 
 
 def _approved() -> dict[str, list[str]]:
-    """{identity: words} of the approved commands.
+    """Return {identity: words} of the approved commands.
 
     Raises:
         StorageError: the file of approvals cannot be read.

@@ -1,5 +1,5 @@
-"""The router's event log: every decision before it is answered, every reward once.
+"""The router's event log: each decision is written before its request is answered, each reward once.
 
-`log` is what the rest uses, `rows` and `database` are below it; `reservations` are what calls under way may
-cost, `retention` takes back and removes, `bills` counts what was paid.
+Other packages use `log`, which stands on `rows` and `database`. `reservations` holds what calls under way may
+cost, `retention` takes back and removes rows, and `bills` sums up what was paid.
 """

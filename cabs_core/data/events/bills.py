@@ -1,4 +1,4 @@
-"""Costs of calls by the event log: sums of a bundle's calls, and the comparison with its fallback model."""
+"""Costs of calls in the event log: sums of a bundle's calls, and their comparison with the fallback model."""
 
 from __future__ import annotations
 
@@ -9,9 +9,17 @@ from cabs_core.data.events.rows import SERVED
 
 
 def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
-    """Every call of a bundle: answered, kept turns, those that named a model; USD of all and of the parts.
+    """Return the number and the cost of a bundle's calls.
 
-    Sums of the log, so that rows that were compacted or taken back count.
+    Returns:
+        calls: number of served calls.
+        usd: cost of all calls, USD.
+        failed_usd: cost of the calls that served no request, USD. Rows that were removed or taken back count
+            in these three.
+        unknown: number of served calls without a cost.
+        estimated: number of served calls with an estimated cost.
+        kept: {calls, usd} of the served turns that kept a model.
+        named: {calls, usd} of the served calls whose model the client named.
     """
     marks = ", ".join("?" * len(SERVED))
 
@@ -25,12 +33,15 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
             FROM decisions WHERE bundle = ? AND status IN ({marks})
             GROUP BY mode = 'named', kept IS NOT NULL"""
         parts = {"kept": [0, 0.0], "named": [0, 0.0]}
-        unknown = estimated = 0
-        for named, count, cost, without, guessed, kept in run(sql, (bundle, *SERVED)).fetchall():
-            unknown, estimated = unknown + int(without), estimated + int(guessed)
+        unknown = 0
+        estimated = 0
+        for named, count, cost, without_cost, with_estimate, kept in run(sql, (bundle, *SERVED)).fetchall():
+            unknown += int(without_cost)
+            estimated += int(with_estimate)
             if named or kept:
                 part = parts["named" if named else "kept"]
-                part[0], part[1] = part[0] + int(count), part[1] + float(cost)
+                part[0] += int(count)
+                part[1] += float(cost)
         return {
             "calls": int(answered),
             "usd": float(usd),
@@ -45,7 +56,7 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
 
 
 def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, float]]:
-    """Return (model, what its replies name and their cost does not hold, calls, USD counted) of a bundle."""
+    """Return (model, what its replies name and their cost does not contain, calls, USD) of a bundle."""
     sql = """SELECT arm, unpriced, COUNT(*), COALESCE(SUM(cost), 0) FROM decisions
         WHERE bundle = ? AND unpriced IS NOT NULL GROUP BY arm, unpriced ORDER BY arm, unpriced"""
     rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())
@@ -61,10 +72,14 @@ def costs_of_calls(log: EventLog, bundle: str) -> list[tuple[float, float | None
 
 
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
-    """(answered calls that were routed, cost with failed attempts, expected cost of the fallback), USD.
+    """Compare the cost of a bundle's routed calls with the cost that was expected of its fallback model.
 
-    A turn that kept its model has no expectation of its own: the fallback's is what it cost, times the ratio
-    that was expected when its model was drawn. Calls without one, or that named a model, are left out.
+    A turn that kept its model has no expectation of its own. The fallback's cost is then the cost of the
+    turn, times the ratio that was expected when the model was drawn. Calls without an expectation and calls
+    whose model the client named are left out.
+
+    Returns:
+        (answered calls, their cost with failed attempts in USD, expected cost of the fallback in USD).
     """
     sql = """SELECT COUNT(CASE WHEN status = 'answered' THEN 1 END), COALESCE(SUM(cost), 0),
         COALESCE(SUM(CASE WHEN status = 'answered' THEN fixed END), 0) FROM (

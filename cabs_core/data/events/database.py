@@ -1,8 +1,7 @@
 """The connection under an event log: SQLite (WAL) or PostgreSQL, one transaction at a time.
 
-A PostgreSQL server that was restarted is connected again by itself. What was under way is done once more, so
-work that is handed to `Database.transaction` must leave the same rows when its first run was committed after
-all.
+After a restart of a PostgreSQL server, the connection is opened again. The transaction under way is then
+repeated once. Its first run may have been committed after all, so a repeated run must leave the same rows.
 
 No message holds the URL of a database, its password or its host.
 """
@@ -22,13 +21,13 @@ import numpy as np
 from cabs_core.base.errors import LogError, RouterError
 
 T = TypeVar("T")
-#: run(sql, values) -> cursor; placeholders are ?
+#: run(sql, values) -> cursor. Placeholders are question marks.
 Run = Callable[..., Any]
-#: seconds after a failed attempt to connect in which no other is made: callers fail at once
+#: Seconds after a failed attempt to connect in which no other attempt is made, and callers fail at once.
 PAUSE = 0.25
-#: seconds that connecting may take, where the URL does not say
+#: Seconds that connecting may take if the URL gives no limit.
 CONNECT = 3
-#: why connecting fails, as libpq words it
+#: Reasons of a failed connection, in the words of libpq.
 _REASONS = (
     "Connection refused",
     "Connection timed out",
@@ -43,32 +42,35 @@ _REASONS = (
     "server closed the connection unexpectedly",
     "invalid integer value",
 )
-#: advisory lock of appending transactions in PostgreSQL: without it `seq` could become visible out of order
+#: Advisory lock of appending transactions in PostgreSQL. Without it, numbers could appear out of order.
 _APPEND_LOCK = 0x6361_6273
-#: rows fetched at a time by `stream`
+#: Rows that `stream` fetches at a time.
 _ROWS = 5_000
-#: bytes that a disk must have room for: some ten decisions
+#: Bytes that must be free on the disk, enough for some ten decisions.
 _ROOM = 64 << 10
-#: pages of SQLite's write-ahead log after which an appending transaction moves them into the file itself
+#: Pages of SQLite's write-ahead log after which a transaction moves them into the file itself.
 _PAGES = 10_000
 
 
 def is_postgres(place: str | Path) -> bool:
-    """Whether a log's place is the URL of a PostgreSQL database."""
+    """Return True if the place of a log is the URL of a PostgreSQL database."""
     return str(place).startswith(("postgres://", "postgresql://"))
 
 
 def log_name(place: str | Path) -> str:
-    """A log's place for messages: the path of a file; of a database nothing but its kind."""
+    """Return the name of a log for messages: the path of a file, or words without the URL for a database."""
     return "the PostgreSQL log" if is_postgres(place) else str(place)
 
 
-#: types that both drivers take as they are
+#: Types that both drivers take as they are.
 _STORED = (float, int, bytes)
 
 
 def _storable(value: Any) -> Any:
-    """A value that both drivers take: numbers of numpy as Python's, text without NUL and lone surrogates."""
+    """Return a value in a form that both drivers take.
+
+    Numbers of NumPy become Python's, and NUL and lone surrogates in a text are written as escapes.
+    """
     if value is None or type(value) in _STORED:
         return value
     if isinstance(value, np.generic):
@@ -79,23 +81,26 @@ def _storable(value: Any) -> Any:
 
 
 class Database:
-    """One connection; safe for threads, which wait for each other.
+    """One connection to the database of a log. Safe for threads, which wait for each other.
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
-        read_only: an SQLite file that exists is read and never written.
+        read_only: True to read an existing SQLite file and never to write to it.
 
     Raises:
-        LogError: it cannot be opened. RouterError: the extra is absent.
+        LogError: the database cannot be opened.
+        RouterError: the extra is not installed.
     """
 
     def __init__(self, place: str | Path, *, read_only: bool = False):
-        self.place, self.read_only = str(place), read_only
+        self.place = str(place)
+        self.read_only = read_only
         self.dialect = "postgres" if is_postgres(place) else "sqlite"
         self.name = log_name(self.place)
         self._lock = threading.RLock()
         self._db: Any = None
-        self._failed, self._why = -PAUSE, ""
+        self._failed = -PAUSE
+        self._why = ""
         if self.dialect == "postgres":
             try:
                 import psycopg2  # noqa: PLC0415  (of the extra postgres)
@@ -107,10 +112,16 @@ class Database:
             self._errors: tuple[type[Exception], ...] = (psycopg2.Error,)
             self._settings = self._parsed()
         else:
-            self._driver, self._errors = sqlite3, (sqlite3.Error,)
+            self._driver = sqlite3
+            self._errors = (sqlite3.Error,)
         self._open()
 
     def _parsed(self) -> dict[str, Any]:
+        """Return the settings in the URL of a database, with time limits that the URL does not give.
+
+        Raises:
+            LogError: the URL cannot be read.
+        """
         from psycopg2.extensions import parse_dsn  # noqa: PLC0415  (of the extra postgres)
 
         try:
@@ -130,6 +141,11 @@ class Database:
         }
 
     def _open(self) -> None:
+        """Open the connection.
+
+        Raises:
+            LogError: the database cannot be opened, or an attempt failed less than `PAUSE` seconds ago.
+        """
         try:
             if self.dialect == "postgres":
                 if time.monotonic() - self._failed < PAUSE:
@@ -165,7 +181,11 @@ class Database:
             raise LogError(self._why) from None
 
     def _failure(self, what: str, error: Exception) -> str:
-        """That the log cannot be `what`, and why, without where a database is and how one gets in."""
+        """Return a message that something could not be done with the log, without the address of a database.
+
+        Args:
+            what: participle of the action, such as `opened`.
+        """
         text = str(error).strip()
         if self.dialect == "sqlite":
             return f"the event log {self.name} cannot be {what}: {text}"
@@ -175,13 +195,17 @@ class Database:
         return f"the event log in PostgreSQL cannot be {what}: {why}"
 
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
-        """work(run), committed as a whole or undone; done again once where the connection was closed.
+        """Run work in a transaction that is committed as a whole or undone, and return its result.
+
+        The work is repeated once if the connection was closed.
 
         Args:
-            append: it writes; such transactions happen one after the other, in all processes.
+            work: function that is called with `run`.
+            append: True for work that writes. Such transactions follow each other in all processes.
 
         Raises:
-            LogError: the database cannot be reached, or refuses (a full disk, say).
+            LogError: the database cannot be reached, or refuses the work, because of a full disk, for
+                example.
         """
         with self._lock:
             for last in (False, True):
@@ -198,6 +222,7 @@ class Database:
             raise AssertionError  # pragma: no cover (the loop returns or raises)
 
     def _once(self, work: Callable[[Run], T], append: bool) -> T:
+        """Run work in one transaction, without a second attempt."""
         cursor = self._db.cursor()
 
         def run(sql: str, values: Iterable[Any] = ()) -> Any:
@@ -222,9 +247,9 @@ class Database:
                 cursor.close()
 
     def stream(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """Rows of a query, a few thousand in memory at a time.
+        """Yield the rows of a query, with a few thousand in memory at a time.
 
-        Other threads wait until the last one was taken.
+        Other threads wait until the last row was taken.
 
         Raises:
             LogError: the database cannot be reached or read.
@@ -253,8 +278,13 @@ class Database:
                         self._db.rollback()
 
     def sync(self) -> None:
-        """Move what SQLite's write-ahead log holds into the file, beside appending transactions, which else
-        wait some 10 ms for it."""
+        """Move SQLite's write-ahead log into the file, on a connection of its own.
+
+        Appending transactions would otherwise wait some 10 ms for this work.
+
+        Raises:
+            LogError: the work failed.
+        """
         if self.dialect != "sqlite" or self.place == ":memory:":
             return
         uri = f"{Path(self.place).absolute().as_uri()}?mode=rw"
@@ -265,10 +295,12 @@ class Database:
             raise LogError(self._failure("synced", error)) from None
 
     def check_disk(self) -> None:
-        """Write and remove _ROOM bytes beside an SQLite file, whose pages may have room, not the disk.
+        """Write and remove some bytes next to an SQLite file.
+
+        The file itself may have free pages although the disk is full.
 
         Raises:
-            LogError: they cannot be written.
+            LogError: the bytes cannot be written.
         """
         if self.dialect != "sqlite" or self.place == ":memory:":
             return
@@ -280,7 +312,11 @@ class Database:
             raise LogError(self._failure("written", error)) from None
 
     def shrink(self, pages: int = 2_000) -> bool:
-        """Give free pages of an SQLite file back, so many at most; whether there may be more."""
+        """Give free pages of an SQLite file back to the disk, and return True if there may be more of them.
+
+        Args:
+            pages: most pages that are given back.
+        """
         if self.dialect != "sqlite" or self.place == ":memory:":
             return False
         with self._lock:
@@ -293,7 +329,11 @@ class Database:
                 raise LogError(self._failure("made smaller", error)) from None
 
     def copy_to(self, path: str | Path) -> Path:
-        """Write all of it into a new SQLite file."""
+        """Copy the database into a new SQLite file, and return the path of the file.
+
+        Raises:
+            RouterError: the log is in PostgreSQL.
+        """
         if self.dialect != "sqlite":
             raise RouterError("a log in PostgreSQL is copied with pg_dump")
         os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
@@ -308,7 +348,7 @@ class Database:
         return Path(path)
 
     def read_from(self, path: str | Path) -> None:
-        """Replace the (empty) database by a copy of an SQLite file."""
+        """Replace the contents of the database, which should be empty, by a copy of an SQLite file."""
         source = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         with self._lock:
             try:
@@ -317,7 +357,7 @@ class Database:
                 source.close()
 
     def close(self) -> None:
-        """Close the connection; appended rows are committed already."""
+        """Close the connection. Appended rows are committed already."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

@@ -1,18 +1,18 @@
-"""The event log: every decision before it is answered, every reward once, in SQLite (WAL) or PostgreSQL.
+"""The event log: each decision before its request is answered, each reward once, in SQLite (WAL) or
+PostgreSQL.
 
-`decisions` and `rewards` hold all that happened, each numbered by `seq` in the order of the commits; `bodies`
-holds of a decision what learning and explanations need and counting does not. What a router has learnt is a
+`decisions` and `rewards` hold all events, numbered by `seq` in the order of the commits. `bodies` holds the
+parts of a decision that learning and explanations need and counting does not. A router's learnt state is a
 function of its bundle and of this log (`learner`). A row changes when its call ends (`finish`) and when it is
-taken back (`retention.retract`); it leaves only by `retention.compact`. `tallies` are sums kept with every
-row, so that nobody counts a large table; `folded` are the plays of rows that were removed. `reserved` is what
-calls under way may cost (`reservations`). `lease` says which process saves what was learnt; `about` holds the
-log's own name, how often something was taken back, and the encoders of its bundles.
+taken back (`retention.retract`); only `retention.compact` removes rows. `tallies` are sums that are kept with
+every row, so that no large table has to be counted. `folded` holds which models the removed decisions played.
+`reserved` holds what calls under way may cost (`reservations`). `lease` says which process saves the learnt
+state. `about` holds the log's name, the number of retractions, and the encoders of its bundles.
 
 A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as
-well, which names the decision in `kept`, and has no body: it is no draw, so no estimate and no learning sees
-it.
+well. It names the decision in `kept` and has no body. It is no draw, so estimates and learning ignore it.
 
-Prompts are not kept unless asked for: their SHA-256 and their embedding are.
+Prompts are stored only on request. Without it, the log has their SHA-256 and their embedding.
 """
 
 from __future__ import annotations
@@ -41,18 +41,21 @@ from cabs_core.data.events.rows import (
     tally,
 )
 
-#: longest time that a lease is taken for, seconds
+#: Longest time in seconds for which a lease is taken.
 LONGEST_LEASE = 60.0
+#: Name of the lease.
 _LEASE = "learner"
-#: scores that a decision may have; the first teaches, the others are kept beside it
+#: Scores that a decision may have. The first one teaches, the others are stored only.
 MOST_SCORES = 100
-#: problems that a server finds with its budget, with models of the upstreams file that join, and with a text
-#: that most prompts share, for its workers and `doctor`: JSON, a list of sentences
+#: Name of the note with a server's problems with its budget: a list of sentences as JSON, for workers and
+#: doctor.
 BUDGET = "budget"
+#: Name of the note with a server's problems with joining models, in the form of `BUDGET`.
 JOINS = "joins"
+#: Name of the note with a server's problem with a text that most prompts share, in the form of `BUDGET`.
 SHARED_TEXT = "shared_text"
 
-#: columns that a row brings
+#: Columns of `decisions` that a new row has. The log adds the others.
 _GIVEN = tuple(name for name in DECISIONS if name not in ("seq", "retracted"))
 _ADD = (
     f"INSERT INTO decisions ({', '.join(_GIVEN)}) VALUES ({', '.join('?' * len(_GIVEN))}) "
@@ -62,17 +65,18 @@ _ADD_BODY = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * 
 
 
 class EventLog(EventReads):
-    """Appends and reads events; safe for threads, and for processes that open the same log.
+    """Log that appends and reads events. Safe for threads, and for processes that open one log.
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
-        read_only: an SQLite file that exists is read and never written.
+        read_only: True to read an existing SQLite file and never to write to it.
 
     Attributes:
-        name: for messages; nothing of a database's URL is in it.
+        name: name of the log for messages. It holds no part of a database's URL.
 
     Raises:
-        LogError: it cannot be opened; of any method: it cannot be reached, read or written.
+        LogError: the log cannot be opened. Each method raises LogError if the log cannot be reached, read or
+            written.
 
     Examples:
         >>> from cabs_core import EventLog
@@ -84,17 +88,22 @@ class EventLog(EventReads):
     def __init__(self, place: str | Path = ":memory:", *, read_only: bool = False):
         self.place = str(place)
         self.database = Database(self.place, read_only=read_only)
-        self.dialect, self.name = self.database.dialect, self.database.name
+        self.dialect = self.database.dialect
+        self.name = self.database.name
         self._id = ""
         if not read_only:
             self.database.transaction(self._create, append=True)
 
     @classmethod
     def existing(cls, place: str | Path, *, read_only: bool = True) -> EventLog:
-        """The log at a place, which must be there; read_only: an SQLite file is not written.
+        """Open the log at a place, which must exist.
+
+        Args:
+            read_only: True to never write to an SQLite file. A log in PostgreSQL is opened for writing
+                always.
 
         Raises:
-            RouterError: there is none.
+            RouterError: there is no log at this place.
         """
         if not is_postgres(place) and not Path(place).is_file():
             raise RouterError(
@@ -103,6 +112,7 @@ class EventLog(EventReads):
         return cls(place, read_only=read_only and not is_postgres(place))
 
     def _create(self, run: Run) -> None:
+        """Create the tables, indexes and names that the log does not have yet."""
         types = TYPES[self.dialect]
         for name, columns in TABLES.items():
             body = ", ".join(f"{c} {t.format(**types)}" for c, t in columns.items())
@@ -115,8 +125,15 @@ class EventLog(EventReads):
             run("INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING", (name, value))
 
     def add_bundle(self, bundle: str, identity: str, arms: Sequence[str]) -> None:
-        """Remember of a bundle which encoder (`Manifest.identity`) made the embeddings of its decisions,
-        between which arms they are, and since when."""
+        """Record the encoder and the arms of a bundle, and the time of its first use.
+
+        A bundle that is recorded already stays as it is.
+
+        Args:
+            bundle: id of the bundle.
+            identity: identity of the encoder that made the embeddings of its decisions (`Manifest.identity`).
+            arms: names of the models between which it decides.
+        """
         sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
         since = json.dumps({"ts": time.time(), "arms": list(arms)})
 
@@ -127,16 +144,24 @@ class EventLog(EventReads):
         self.database.transaction(work, append=True)
 
     def checkpoints(self, bundle: str | Path) -> Path | None:
-        """Folder of checkpoints of this log: beside its file, of a database beside the bundle, or None."""
+        """Return the folder for checkpoints of the learnt state, or None for a log in memory.
+
+        It lies next to the log's file. For a log in PostgreSQL it lies next to the default log of the bundle.
+        """
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
         return None if self.place == ":memory:" else learned_folder(self.place)
 
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
-        """Append decisions (columns of `decisions` and `bodies`; arrays as arrays). All of them or none.
+        """Append decisions, all of them or none.
 
-        A row that names a decision in `kept` is a turn of its conversation and gets no body. One whose call
-        has ended has its status and facts of `ENDS`.
+        A decision whose id is in the log already is skipped, since the transaction may be repeated after a
+        lost connection.
+
+        Args:
+            rows: {column: value} of `decisions` and `bodies`, with arrays as arrays. A row with `kept` is a
+                turn of a conversation and gets no body. A row whose call has ended has a status and facts of
+                `ENDS`.
         """
 
         def work(run: Run) -> None:
@@ -144,7 +169,7 @@ class EventLog(EventReads):
                 values = {**row, "status": row.get("status", "decided")}
                 values |= {name: name_of(row[name]) for name in NAMED if row.get(name) is not None}
                 added = run(_ADD, [values.get(name) for name in _GIVEN]).fetchall()
-                if not added:  # done again after the connection was lost: it is there
+                if not added:  # the row is in the log already
                     continue
                 if row.get("kept") is None:
                     run(_ADD_BODY, [added[0][0], *body_of(row)])
@@ -154,10 +179,14 @@ class EventLog(EventReads):
         self.database.transaction(work, append=True)
 
     def finish(self, decision_id: str, *, status: str, **facts: Any) -> None:
-        """Record how the call of a decision ended; facts are of `ENDS`, what is None stays as it is.
+        """Record how the call of a decision ended. Do nothing if the log has no such decision.
+
+        Args:
+            status: how the call ended, such as `answered` or `error`.
+            facts: values of `ENDS`. A value of None leaves the column as it is.
 
         Raises:
-            RouterError: another fact than those of `ENDS`.
+            RouterError: a fact is none of `ENDS`.
         """
         check_ends(facts)
         given = {name: value for name, value in facts.items() if value is not None}
@@ -182,13 +211,23 @@ class EventLog(EventReads):
     def add_reward(
         self, decision_id: str, score: float, cost: float, source: str, key: str, *, turn: str | None = None
     ) -> str:
-        """Append a reward: 'recorded', 'duplicate' (the same one is there), or 'conflict' (another score is).
-
-        The first reward of a decision teaches; one from another source is kept beside it.
+        """Append a reward. The first reward of a decision teaches, later ones from other keys are stored
+        only.
 
         Args:
-            score: in [0, 1]; cost: of the call, USD.
-            turn: the turn of the conversation that was scored, where it kept the decision's model.
+            score: score in [0, 1].
+            cost: cost of the call in USD.
+            source: who gives the score.
+            key: identity of the reward, so that a repeated request is recorded once.
+            turn: id of the turn of the conversation that was scored, if it kept the decision's model.
+
+        Returns:
+            'recorded', 'duplicate' if the key has the same score for this decision already, or 'conflict' if
+            the key has another score or decision.
+
+        Raises:
+            UnknownDecision: the log has no such decision.
+            RouterError: the decision has `MOST_SCORES` scores already.
         """
 
         key = name_of(key)
@@ -226,10 +265,13 @@ class EventLog(EventReads):
         return self.database.transaction(work, append=True)
 
     def take_lease(self, holder: str, seconds: float) -> bool:
-        """Take or renew the lease for so many seconds, LONGEST_LEASE at most; False while another's holds.
+        """Take or renew the lease, and return True unless another process holds it.
 
-        One that ends later than any lease can was taken while a clock was ahead: it holds nobody off. Hosts
-        that share a database ask its clock, not their own.
+        A lease that ends later than any lease can was taken while a clock was ahead, and is ignored. Hosts
+        that share a database use its clock, not their own.
+
+        Args:
+            seconds: time for which the lease is taken, at most LONGEST_LEASE.
         """
         seconds = min(seconds, LONGEST_LEASE)
 
@@ -245,7 +287,11 @@ class EventLog(EventReads):
         return self.database.transaction(work, append=True)
 
     def lease(self) -> tuple[str, float] | None:
-        """(holder, seconds until it expires: below 0 if it has, above LONGEST_LEASE by a clock) or None."""
+        """Return (holder, seconds until the lease expires), or None if nobody has taken it.
+
+        The seconds are negative if the lease has expired, and above LONGEST_LEASE if it was taken while a
+        clock was ahead.
+        """
 
         def work(run: Run) -> tuple[str, float] | None:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (_LEASE,)).fetchone()
@@ -254,18 +300,22 @@ class EventLog(EventReads):
         return self.database.transaction(work)
 
     def clock(self, run: Run) -> float:
-        """Seconds since 1970 within a transaction, by the clock that all who share the log have."""
+        """Return the seconds since 1970 within a transaction, by the clock that all users share."""
         if self.dialect == "sqlite":
             return time.time()
         return float(run("SELECT EXTRACT(EPOCH FROM clock_timestamp())").fetchone()[0])
 
     def check(self) -> None:
-        """Write something that changes nothing. Raises LogError: the log cannot be written now."""
+        """Write a note that changes nothing, and test the free space of the disk.
+
+        Raises:
+            LogError: the log cannot be written now.
+        """
         self.note("checked", f"{time.time():.0f}")
         self.database.check_disk()
 
     def note(self, name: str, value: str) -> None:
-        """Keep a text under a name in `about`; it replaces the one before."""
+        """Store a text under a name in `about`, in place of the text that was there."""
         sql = (
             "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET value = "
             "excluded.value"
@@ -273,16 +323,21 @@ class EventLog(EventReads):
         self.database.transaction(lambda run: run(sql, (name, value)), append=True)
 
     def read_from(self, path: str | Path) -> None:
-        """Replace the (empty) log by a copy of an SQLite file."""
+        """Replace the contents of the log, which should be empty, by a copy of an SQLite file."""
         self.database.read_from(path)
         self._id = ""
 
     def close(self) -> None:
-        """Close the connection; all events are committed already."""
+        """Close the connection. All events are committed already."""
         self.database.close()
 
 
 def check_ends(facts: Collection[str]) -> None:
-    """RouterError for another fact of a call's end than those of `ENDS`."""
-    if unknown := sorted(set(facts) - set(ENDS)):
+    """Check the names of facts about the end of a call.
+
+    Raises:
+        RouterError: a name is none of `ENDS`.
+    """
+    unknown = sorted(set(facts) - set(ENDS))
+    if unknown:
         raise RouterError(f"the end of a call has no fact {unknown[0]!r}: expected some of {', '.join(ENDS)}")

@@ -1,4 +1,4 @@
-"""What is read from the event log; `events` says what is in it and writes it."""
+"""Queries of the event log. `log` describes the tables and writes them."""
 
 import json
 import re
@@ -25,70 +25,78 @@ from cabs_core.data.events.rows import (
     reward_of,
 )
 
-#: names in the table `about` beside `log` and `revision`: `encoder:` and `arms:` with the id of a bundle
-ENCODER, ARMS = "encoder:", "arms:"
-#: rewards that teach, with their decisions
+#: Beginning of the name in `about` under which the encoder of a bundle stands; the bundle's id follows.
+ENCODER = "encoder:"
+#: Beginning of the name in `about` under which the arms of a bundle stand; the bundle's id follows.
+ARMS = "arms:"
+#: Query of the rewards that teach, with their decisions.
 _LESSONS = f"""SELECT {", ".join(f"r.{c}" for c in REWARDS)}, {COLUMNS}
     FROM rewards r JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
     WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0"""
 
 
 def _lesson(row: Sequence[Any]) -> tuple[Logged, Reward]:
-    """A row of `_LESSONS`."""
+    """Return the decision and the reward in a row of `_LESSONS`."""
     return logged_of(row[len(REWARDS) :]), reward_of(row[: len(REWARDS)])
 
 
-#: a number in the reason of a failure that is no status of HTTP
+#: A number in the reason of a failure, other than an HTTP status.
 _NUMBER = re.compile(r"(?<!HTTP )(?<![\w.])\d+(?:\.\d+)?")
 
 
 class EventReads:
-    """Queries of an event log (`EventLog`). LogError, of any method: it cannot be reached or read."""
+    """Queries of an event log (`EventLog`). Each method raises LogError if the log cannot be read."""
 
     database: Database
     _id: str
 
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
+        """Return the first row of a query, or an empty tuple if it has none."""
         rows = self._all(sql, values)
         return rows[0] if rows else ()
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Return all rows of a query."""
         rows: list[tuple[Any, ...]] = self.database.transaction(lambda run: run(sql, values).fetchall())
         return rows
 
     @property
     def id(self) -> str:
-        """Random name of this log; a copy has the same."""
+        """Random name of this log. A copy of the log has the same name."""
         if not self._id:
             self._id = str(self._one("SELECT value FROM about WHERE name = 'log'")[0])
         return self._id
 
     @property
     def revision(self) -> int:
-        """How often something was taken back; a state learnt under another number has to be learnt again."""
+        """Number of retractions. A state that was learnt at another number has to be learnt again."""
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def encoders(self) -> dict[str, str]:
-        """{id of a bundle: identity of its encoder}, of bundles that have opened this log."""
+        """Return {id of a bundle: identity of its encoder} of the bundles that have opened this log."""
         rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ENCODER}%",))
         return {str(name).removeprefix(ENCODER): str(value) for name, value in rows}
 
     def arm_sets(self) -> list[tuple[float, str, list[str]]]:
-        """(since when, bundle, its arms) of the bundles that have opened this log, the first one first."""
+        """Return (time of first use, bundle, its arms) of the bundles that have opened this log, oldest
+        first.
+        """
         rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ARMS}%",))
         sets = [(json.loads(value), str(name).removeprefix(ARMS)) for name, value in rows]
         return sorted((float(known["ts"]), bundle, list(known["arms"])) for known, bundle in sets)
 
     def noted(self, name: str) -> str | None:
-        """The text under a name in `about`; None: there is none."""
+        """Return the text under a name in `about`, or None if there is none."""
         row = self._one("SELECT value FROM about WHERE name = ?", (name,))
         return str(row[0]) if row else None
 
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
-        """The newest decision with this id, response_id, call_id or session; None: there is none.
+        """Return the newest decision with an id, or None if there is none.
 
         Args:
-            caller: only among its own: names that clients choose are theirs alone. None: everybody's.
+            caller: key whose decisions are searched, since clients choose ids and two may choose one. None
+                searches all decisions.
+            where: one of id, response_id, call_id, session or kept, with its value.
         """
         ((column, value),) = where.items()
         assert column in NAMED
@@ -100,10 +108,12 @@ class EventReads:
         return logged_of(row) if row else None
 
     def turns_before(self, turn: Logged) -> list[Logged]:
-        """The last 20 attempts of a turn's session before it, of the same caller, newest first."""
-        caller, values = "d.caller = ?", [turn.caller]
+        """Return the last 20 calls of a turn's session before it, of the same caller, newest first."""
+        caller = "d.caller = ?"
+        values = [turn.caller]
         if turn.caller is None:
-            caller, values = "d.caller IS NULL", []
+            caller = "d.caller IS NULL"
+            values = []
         sql = (
             f"SELECT {COLUMNS} FROM {FROM} "
             f"WHERE d.session = ? AND d.seq < ? AND {caller} AND d.retracted = 0 "
@@ -112,18 +122,29 @@ class EventReads:
         return [logged_of(row) for row in self._all(sql, (turn.session, turn.seq, *values))]
 
     def decisions(self, after: int = 0) -> list[Logged]:
-        """Decisions and kept turns numbered above `after`, in order, without those taken back."""
+        """Return decisions and kept turns with numbers above `after`, in order, without those taken back."""
         sql = f"SELECT {COLUMNS} FROM {FROM} WHERE d.seq > ? AND d.retracted = 0 ORDER BY d.seq"
         return [logged_of(row) for row in self._all(sql, (after,))]
 
     def mean_cost(self, decision_id: str) -> float | None:
-        """Mean recorded cost, USD a call, of a decision and the turns that kept its model; None: unknown."""
+        """Return the mean cost in USD of the calls of a decision and of the turns that kept its model.
+
+        Return None if no cost is known.
+        """
         sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
         (mean,) = self._one(sql, (decision_id, decision_id))
         return None if mean is None else float(mean)
 
     def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
-        """(number of the newest decision, {arm: times that copies of these bundles drew it after it})."""
+        """Count the models that copies of some bundles drew since a decision.
+
+        Args:
+            after: number of that decision; later ones count.
+            bundles: ids of the copies.
+
+        Returns:
+            (number of the newest decision of the log, {arm: number of draws}). Removed decisions count.
+        """
         marks = ", ".join("?" * len(bundles))
 
         def work(run: Run) -> tuple[int, dict[str, int]]:
@@ -146,18 +167,23 @@ class EventReads:
         return self.database.transaction(work)
 
     def rewards(self, after: int = 0) -> list[Reward]:
-        """Rewards numbered above `after`, in order, without those taken back."""
+        """Return rewards with numbers above `after`, in order, without those taken back."""
         sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE seq > ? AND retracted = 0 ORDER BY seq"
         return [reward_of(row) for row in self._all(sql, (after,))]
 
     def lessons(
         self, after: int, limit: int, bundles: list[str]
     ) -> tuple[list[tuple[Logged, Reward]], int, int]:
-        """What the next rewards after number `after` teach copies of these bundles.
+        """Return the next rewards that teach copies of some bundles, with their decisions.
+
+        Args:
+            after: number of a reward; later ones are read.
+            limit: most rewards that are looked at.
+            bundles: ids of the copies.
 
         Returns:
-            (decisions with their rewards, in order; how many rewards were looked at, at most `limit`; number
-            of the last one).
+            (decisions with their rewards, in order; number of rewards that were looked at; number of the last
+            one).
         """
         marks = ", ".join("?" * len(bundles))
 
@@ -173,28 +199,37 @@ class EventReads:
         return self.database.transaction(work)
 
     def scored(self) -> Iterator[tuple[Logged, Reward]]:
-        """Every decision whose score teaches, with it, in order of decisions; a part at a time in memory."""
+        """Yield every decision whose score teaches, with its reward, in order of decisions.
+
+        The rows are read in parts, so that not all of them are in memory.
+        """
         return map(_lesson, self.database.stream(f"{_LESSONS} ORDER BY d.seq"))
 
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
-        """The newest `limit` decisions whose wanted score has not come; caller: as of `decision`.
+        """Return the newest decisions whose score is wanted and has not come.
 
-        By time and not by what they would teach: scores that come for the first of a queue must be a fair
-        sample of the marked decisions.
+        They are ordered by time and not by what they would teach, since the scores that come for the first of
+        a queue must be a fair sample of the marked decisions.
+
+        Args:
+            limit: most decisions that are returned.
+            caller: key whose decisions are returned. None returns those of all keys.
         """
         sql = f"""SELECT {COLUMNS} FROM {FROM} WHERE d.marked = 1 AND d.retracted = 0
             AND d.status NOT IN ({", ".join("?" * len(ANSWERLESS))})
             AND NOT EXISTS (SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.retracted = 0)"""
         values: tuple[Any, ...] = ANSWERLESS
         if caller is not None:
-            sql, values = f"{sql} AND d.caller = ?", (*values, caller)
+            sql = f"{sql} AND d.caller = ?"
+            values = (*values, caller)
         return [logged_of(row) for row in self._all(f"{sql} ORDER BY d.seq DESC LIMIT {int(limit)}", values)]
 
     def outcomes(self, bundle: str) -> Iterator[tuple[Any, ...]]:
-        """(arm, status, ts, rho, whether it was drawn, score, cost, weight) of a bundle's calls, in order.
+        """Yield (arm, status, ts, rho, is_draw, score, cost, weight) of a bundle's calls, in order.
 
-        score and cost are of the reward that teaches; None: there is none, or the turn kept its model.
-        weight: 1 / probability that this arm was played and its score wanted; 0: the score is not wanted.
+        `is_draw` is false for a turn that kept its model. `score` and `cost` are those of the reward that
+        teaches; None if there is none. `weight` is 1 / probability that this arm was played and its score
+        wanted, and 0 if the score is not wanted.
         """
         sql = """SELECT d.arm, d.status, d.ts, d.rho, d.kept IS NULL, r.score, r.cost,
             CASE WHEN d.q IS NULL THEN 1.0 / d.p WHEN d.marked = 1 THEN 1.0 / (d.p * d.q) ELSE 0.0 END
@@ -204,7 +239,9 @@ class EventReads:
         return self.database.stream(sql, (bundle,))
 
     def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
-        """(hash, length, embedding of the prompt, score) of a model's draws that teach, newest first."""
+        """Return (hash of the prompt, its length, its embedding, score) of a model's draws that teach, newest
+        first.
+        """
         sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
             JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
             WHERE d.bundle = ? AND d.arm = ? AND d.retracted = 0 AND r.teaches = 1 AND r.retracted = 0
@@ -217,7 +254,8 @@ class EventReads:
     def failures(self, bundle: str) -> list[tuple[str, str, int, float]]:
         """Return (arm, reason, calls, time of the last) of a bundle's failed and refused calls, ten at most.
 
-        Reasons that differ in a number alone, but not in a status, are one; the most frequent one names them.
+        Reasons that differ only in numbers other than an HTTP status count together, under the most frequent
+        reason.
         """
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
@@ -230,7 +268,7 @@ class EventReads:
         return sorted(merged.values(), key=lambda row: (-row[2], row[0]))[:10]
 
     def scored_prompts(self) -> set[str]:
-        """Hashes of the prompts of all decisions whose score was learnt."""
+        """Return the hashes of the prompts of all decisions whose score teaches."""
         sql = (
             "SELECT DISTINCT d.prompt_hash FROM decisions d JOIN rewards r ON r.decision_id = d.id "
             "WHERE r.teaches = 1 AND r.retracted = 0 AND d.retracted = 0"
@@ -238,17 +276,17 @@ class EventReads:
         return {row[0] for row in self._all(sql)}
 
     def last_reward(self) -> int:
-        """Number of the newest reward; 0: none."""
+        """Return the number of the newest reward, or 0 if there is none."""
         return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
 
     def last_rho(self, bundle: str) -> float | None:
-        """rho of the newest decision that a bundle drew; None: there is none."""
+        """Return rho of the newest decision that a bundle drew, or None if there is none."""
         sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
         row = self._one(sql, (bundle,))
         return float(row[0]) if row else None
 
     def counts(self) -> list[tuple[str, str, int]]:
-        """(arm, status, number of calls), in order of the arms' names, with what was compacted."""
+        """Return (arm, status, number of calls) in order of the arms, with calls whose rows were removed."""
         sql = (
             "SELECT arm, status, SUM(n) FROM tallies GROUP BY arm, status HAVING SUM(n) > 0 ORDER BY arm, "
             "status"
@@ -256,7 +294,11 @@ class EventReads:
         return [(arm, status, int(n)) for arm, status, n in self._all(sql)]
 
     def bundles(self) -> list[tuple[str, int, float | None]]:
-        """(bundle, its calls, time of the newest that was not compacted) of every bundle, the latest last."""
+        """Return (bundle, number of its calls, time of its newest row) of every bundle, the latest last.
+
+        The calls include those whose rows were removed. The time is None if all rows of a bundle were
+        removed.
+        """
 
         def work(run: Run) -> list[tuple[str, int, float | None]]:
             counts = run("SELECT bundle, SUM(n) FROM tallies GROUP BY bundle HAVING SUM(n) > 0").fetchall()
@@ -268,20 +310,20 @@ class EventReads:
         return self.database.transaction(work)
 
     def calls_since(self, bundle: str, ts: float) -> int:
-        """Number of a bundle's calls after a time, seconds since 1970."""
+        """Return the number of a bundle's calls after a time in seconds since 1970."""
         return int(self._one("SELECT COUNT(*) FROM decisions WHERE bundle = ? AND ts > ?", (bundle, ts))[0])
 
     def reward_count(self) -> int:
-        """Number of rewards that were recorded."""
+        """Return the number of rewards that were recorded."""
         return int(self._one("SELECT COALESCE(SUM(rewards), 0) FROM tallies")[0])
 
     def spent(self, since: float = 0.0) -> float:
-        """Recorded cost in USD of the calls decided since the (UTC) day of a time, seconds since 1970."""
+        """Return the cost in USD of the calls decided since the UTC day of a time in seconds since 1970."""
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     def totals(self, day: int) -> tuple[int, float]:
-        """(requests that were served, what all calls cost in USD) of a UTC day, counted from 1970."""
+        """Return (requests that were served, cost of all calls in USD) of a UTC day, counted from 1970."""
         marks = ", ".join("?" * len(SERVED))
         sql = (
             f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "

@@ -1,7 +1,8 @@
-"""One count of a day's budget for all who share a log: its cost, and what calls under way may cost.
+"""Reservations of money: one count of a day's budget for all processes that share a log.
 
-A call is reserved before it is made, in one transaction, while both together are below the budget. So the day
-ends at most one call above it, whoever asks and from wherever, if none costs more than reserved.
+A call reserves its highest cost before it is made, in one transaction, while the day's cost and all
+reservations together are below the budget. The day therefore ends at most one call above the budget, in
+whichever process the calls are made, if no call costs more than was reserved for it.
 """
 
 from collections.abc import Iterable
@@ -9,15 +10,21 @@ from collections.abc import Iterable
 from cabs_core.data.events.database import Run
 from cabs_core.data.events.log import EventLog
 
-#: seconds that a reservation stands which nobody renews: the process that made it has ended
+#: Seconds after which a reservation ends that nobody renews, since its process has ended.
 STANDS = 60.0
 
 
 def reserve(log: EventLog, name: str, most: float, *, usd: float, day: int) -> tuple[bool, float]:
-    """Reserve a call under a name of its own; (whether it may be made, what the day has cost so far in USD).
+    """Reserve money for a call, unless the budget of the day is used up.
 
     Args:
-        most: USD that it may cost. usd: the budget. day: UTC, counted from 1970.
+        name: name of the reservation, different for each call.
+        most: USD that the call may cost.
+        usd: budget of the day, USD.
+        day: UTC day, counted from 1970.
+
+    Returns:
+        (True if the call may be made, cost of the day so far in USD).
 
     Raises:
         LogError: the log cannot be written.
@@ -25,7 +32,7 @@ def reserve(log: EventLog, name: str, most: float, *, usd: float, day: int) -> t
 
     def work(run: Run) -> tuple[bool, float]:
         now = log.clock(run)
-        # one that stands longer than any can was made while a clock was ahead
+        # A reservation that ends later than any can was made while a clock was ahead.
         run("DELETE FROM reserved WHERE ends <= ? OR ends > ?", (now, now + 2.0 * STANDS))
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day = ?"
         spent = float(run(sql, (day,)).fetchone()[0])
@@ -44,12 +51,20 @@ def reserve(log: EventLog, name: str, most: float, *, usd: float, day: int) -> t
 
 
 def release(log: EventLog, name: str) -> None:
-    """A call has ended, and what it cost is in the log. Raises LogError: the log cannot be written."""
+    """Remove the reservation of a call that has ended and whose cost is in the log.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
     log.database.transaction(lambda run: run("DELETE FROM reserved WHERE name = ?", (name,)), append=True)
 
 
 def renew(log: EventLog, names: Iterable[str]) -> None:
-    """Calls that go on. Raises LogError: the log cannot be written."""
+    """Extend the reservations of calls that are still under way.
+
+    Raises:
+        LogError: the log cannot be written.
+    """
 
     def work(run: Run) -> None:
         ends = log.clock(run) + STANDS

@@ -1,4 +1,4 @@
-"""Removal from an event log: scores and decisions that are taken back, and old rows that nothing needs."""
+"""Removal from an event log: retraction of scores and decisions, and removal of old rows."""
 
 import zlib
 from functools import partial
@@ -10,24 +10,27 @@ from cabs_core.data.events.database import Run
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import REWARDS, Reward, reward_of
 
-#: rows that `compact` removes in one transaction, between which others may append
+#: Rows that `compact` removes in one transaction. Others may append between two transactions.
 BATCH = 2_000
 
 
 def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: bool = False) -> list[Reward]:
-    """Take scores of a decision (or of a turn that kept it) back, or the decision itself.
+    """Take back scores of a decision (or of a turn that kept it), or the decision itself.
 
-    What is learnt from the log and estimated by it is then that of a log which never held them. The rows
-    stay, marked, until they are compacted; what the calls cost stays counted. It may be scored again.
+    Learning and estimates then treat the log as if it had never held them. The rows stay, marked, until they
+    are compacted, and the cost of the calls still counts. The decision may be scored again.
 
     Args:
-        source: only its scores. row: the decision as well, with the turns that kept its model.
+        decision_id: id of the decision or of the turn.
+        source: only scores of this source are taken back. None takes back all.
+        row: True to take back the decision as well, with the turns that kept its model.
 
     Returns:
-        the rewards that were taken back.
+        The rewards that were taken back.
 
     Raises:
-        UnknownDecision: there is no such decision. LogError: the log cannot be written.
+        UnknownDecision: the log has no such decision.
+        LogError: the log cannot be written.
     """
 
     def work(run: Run) -> list[Reward]:
@@ -39,16 +42,18 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
         sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE decision_id = ? AND retracted = 0"
         values = [credited]
         if named[1]:
-            sql, values = f"{sql} AND turn = ?", [*values, decision_id]
+            sql = f"{sql} AND turn = ?"
+            values = [*values, decision_id]
         if source is not None:
-            sql, values = f"{sql} AND source = ?", [*values, source]
+            sql = f"{sql} AND source = ?"
+            values = [*values, source]
         gone = [reward_of(columns) for columns in run(sql, values).fetchall()]
         for reward in gone:
             key = f"retracted:{reward.seq}:{reward.key}"
             run("UPDATE rewards SET retracted = 1, teaches = 0, key = ? WHERE seq = ?", (key, reward.seq))
         sql = "SELECT MIN(seq) FROM rewards WHERE decision_id = ? AND retracted = 0"
         (first,) = run(sql, (credited,)).fetchone()
-        if first is not None:  # of a log that never held the others it would have been the first
+        if first is not None:  # without the rewards that are gone, this one would have been the first
             run("UPDATE rewards SET teaches = 1 WHERE seq = ?", (first,))
         if row:
             run("UPDATE decisions SET retracted = 1 WHERE id = ? OR kept = ?", (decision_id, decision_id))
@@ -60,19 +65,23 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
 
 
 def compact(log: EventLog, before: float) -> dict[str, int]:
-    """Remove what neither learning nor estimates need of the time before `before` (seconds since 1970).
+    """Remove rows from before a time that neither learning nor estimates need.
 
-    Removed are decisions that were never scored, turns that kept a model, and what was taken back, unless
-    their conversation went on since. Every scored decision stays whole. That a removed one was played stays
-    known, so what is learnt from the log does not change. Others may append meanwhile.
+    Removed are decisions that were never scored, turns that kept a model, and rows that were taken back,
+    unless their conversation went on since. Scored decisions stay whole. The log remembers which models the
+    removed decisions played, so what is learnt from it does not change. Others may append meanwhile.
+
+    Args:
+        before: time in seconds since 1970.
 
     Returns:
-        {'removed': decisions and turns, 'left': of all}.
+        {'removed': number of decisions and turns that were removed, 'left': number of those that remain}.
 
     Raises:
         LogError: the log cannot be written.
     """
-    removed = after = 0
+    removed = 0
+    after = 0
     while True:
         n, after = log.database.transaction(partial(_fold, before=before, after=after), append=True)
         removed += n
@@ -85,7 +94,15 @@ def compact(log: EventLog, before: float) -> dict[str, int]:
 
 
 def _fold(run: Run, before: float, after: int) -> tuple[int, int]:
-    """Remove a batch of rows numbered above `after`; (how many, number of the last one)."""
+    """Remove a batch of rows, and remember which models they played.
+
+    Args:
+        before: time in seconds since 1970; older rows are removed.
+        after: number of a row; later ones are looked at.
+
+    Returns:
+        (number of removed rows, number of the last one).
+    """
     sql = """SELECT d.seq, d.bundle, d.arm, d.kept, d.retracted FROM decisions d
         WHERE d.seq > ? AND d.ts < ? AND (d.retracted = 1 OR d.kept IS NOT NULL OR NOT EXISTS (
             SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.retracted = 0))

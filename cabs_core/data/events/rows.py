@@ -1,4 +1,8 @@
-"""Tables of the event log, and how a row becomes a `Logged` or a `Reward`."""
+"""Tables of the event log, and the conversion of their rows to `Logged` and `Reward`.
+
+The types of columns differ between SQLite and PostgreSQL, so the tables name them by {serial}, {key}, {real}
+and {blob}, and `TYPES` has the two versions.
+"""
 
 import hashlib
 import json
@@ -11,7 +15,7 @@ import numpy as np
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.events.database import Run
 
-#: column -> type, {serial}, {real} and {blob} differ between the two databases
+#: Column of the table `decisions` -> type.
 DECISIONS = {
     "seq": "{serial}",
     "id": "TEXT NOT NULL UNIQUE",
@@ -44,6 +48,7 @@ DECISIONS = {
     "status": "TEXT NOT NULL DEFAULT 'decided'",
     "retracted": "INTEGER NOT NULL DEFAULT 0",
 }
+#: Column of the table `bodies` -> type.
 BODIES = {
     "seq": "{key}",
     "pmf": "TEXT NOT NULL",
@@ -53,6 +58,7 @@ BODIES = {
     "decision": "TEXT NOT NULL",
     "prompt": "TEXT",
 }
+#: Column of the table `rewards` -> type.
 REWARDS = {
     "seq": "{serial}",
     "decision_id": "TEXT NOT NULL",
@@ -89,7 +95,7 @@ TABLES = {
     "lease": {"name": "TEXT PRIMARY KEY", "holder": "TEXT NOT NULL", "expires": "{real} NOT NULL"},
     "about": {"name": "TEXT PRIMARY KEY", "value": "TEXT NOT NULL"},
 }
-#: (table, column); rows that leave the column empty are not in its index, and write no page of it
+#: (table, column) of the indexes. Rows without a value in the column are not in the index.
 INDEXES = (
     ("decisions", "call_id"),
     ("decisions", "response_id"),
@@ -97,6 +103,7 @@ INDEXES = (
     ("decisions", "kept"),
     ("rewards", "decision_id"),
 )
+#: Database -> {placeholder in the tables: type}.
 TYPES = {
     "sqlite": {
         "serial": "INTEGER PRIMARY KEY AUTOINCREMENT",
@@ -111,35 +118,67 @@ TYPES = {
         "blob": "BYTEA",
     },
 }
-#: facts that come with the end of a call
+#: Columns of `decisions` that get their values when the call ends.
 ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "unpriced", "reason")
-#: statuses of a call that served its request: to the end, or until the client left. Others were attempts
+#: Statuses of a call that served its request, to the end or until the client left.
 SERVED = ("answered", "broken")
-#: statuses of calls that a model left without an answer
+#: Statuses of a call to which the model gave no answer.
 FAILED = ("error", "timeout")
-#: statuses of decisions that no answer follows
+#: Statuses of a decision that no answer follows.
 ANSWERLESS = (*FAILED, "refused", "unused")
-#: columns by which rows are looked up, and the longest name as it is: PostgreSQL's index takes 2,704 bytes
+#: Columns with ids by which rows are looked up.
 NAMED = frozenset({"id", "call_id", "response_id", "session", "kept"})
+#: Bytes of the longest id that is stored as it is. An index of PostgreSQL takes 2,704 bytes.
 LONGEST_NAME = 512
+#: Columns of `Logged` in a query.
 COLUMNS = ", ".join([*(f"d.{c}" for c in DECISIONS), *(f"b.{c}" for c in BODIES if c != "seq")])
+#: Tables of `COLUMNS` in a query.
 FROM = "decisions d LEFT JOIN bodies b ON b.seq = d.seq"
 
 
 @dataclass(frozen=True)
 class Logged:
-    """A decision as it stands in the log; arrays are decoded, `decision` is JSON text for
-    `Decision.from_dict`.
+    """A decision, or a turn that kept the model of a decision, as it stands in the log.
 
-    session: its conversation, as `sessions` names it. kept: id of the decision whose model this turn of a
-    conversation kept; pmf and target are empty then, and decision is ''. caller: name of the key that asked
-    for it. input_cost: the part of expected_cost that was known before the call, that of the tokens in;
-    output_cost: predicted for the tokens out, before what was learnt (`charges`); fixed_cost: what the
-    fallback was expected to cost; USD. marked: whether its score was wanted, and q with which probability
-    (`router.marks`); None: nothing was marked. tokens_in, tokens_out: as the upstream counted them.
-    estimated: cost was not reported, so it was put together from characters and prices. unpriced:
-    what the reply names and the cost does not hold, such as `tier flex, 3 searches`. reason: why the call
-    failed.
+    Attributes:
+        seq: number of the row in the order of commits.
+        id: id of the decision.
+        ts: time in seconds since 1970.
+        bundle: id of the bundle that decided.
+        arm: model that was chosen.
+        p: probability with which the model was drawn.
+        rho: cost sensitivity of the decision.
+        mode: how the model was chosen; `named` if the client named it.
+        expected_cost: predicted cost of the call, USD.
+        prompt_hash: SHA-256 of the prompt.
+        prompt_length: characters of the prompt.
+        call_id: id that the client gave the call.
+        response_id: id of the provider's response.
+        session: conversation, as `sessions` names it.
+        kept: id of the decision whose model this turn of a conversation kept. None for a decision. In such a
+            turn pmf and target are empty and `decision` is ''.
+        caller: name of the key that sent the request.
+        input_cost: part of expected_cost for the input tokens, which was known before the call, USD.
+        output_cost: predicted cost of the output tokens before learnt corrections (`charges`), USD.
+        fixed_cost: cost that was expected of the fallback model, USD.
+        q: probability with which a score was wanted for the decision (`router.marks`). None if no decision
+            was marked.
+        marked: True if a score was wanted. None if no decision was marked.
+        cost: cost of the call, USD.
+        latency: seconds of the call.
+        tokens_in: input tokens as the upstream counted them.
+        tokens_out: output tokens as the upstream counted them.
+        estimated: True if the cost was not reported, and was estimated from characters and prices.
+        unpriced: what the reply names and the cost does not contain, such as `tier flex, 3 searches`.
+        reason: why the call failed.
+        status: state of the call, `decided` until it ends.
+        retracted: True if the decision was taken back.
+        pmf: [K] probabilities of the models.
+        target: [K] probabilities that the policy gave the models, before the router replaced the draw.
+        available: [K] True for the models that could be chosen. None if all could.
+        embedding: vector of the prompt.
+        decision: JSON text for `Decision.from_dict`.
+        prompt: text of the prompt, if prompts are stored.
     """
 
     seq: int
@@ -184,8 +223,17 @@ class Logged:
 class Reward:
     """A reward as it stands in the log.
 
-    teaches: the first of its decision that was not taken back; later ones are kept and not learnt. turn: the
-    turn of the conversation that was scored, where it is not the decision itself.
+    Attributes:
+        seq: number of the reward in the order of commits.
+        ts: time in seconds since 1970.
+        score: score in [0, 1].
+        cost: cost of the call, USD.
+        source: who gave the score.
+        key: identity of the reward.
+        teaches: True for the first reward of its decision that was not taken back. Other rewards are stored
+            and not learnt.
+        turn: id of the turn of the conversation that was scored, if it is not the decision itself.
+        retracted: True if the reward was taken back.
     """
 
     seq: int
@@ -211,7 +259,14 @@ def tally(
     cost: float = 0.0,
     rewards: int = 0,
 ) -> None:
-    """Add to the sums of a day, bundle, arm and status: calls, USD and rewards."""
+    """Add to the sums of a day, bundle, arm and status.
+
+    Args:
+        ts: time of the decision, seconds since 1970. Its UTC day is used.
+        n: calls to add; negative numbers subtract.
+        cost: USD to add.
+        rewards: rewards to add.
+    """
     run(
         "INSERT INTO tallies (day, bundle, arm, status, n, cost, rewards) VALUES (?, ?, ?, ?, ?, ?, ?) "
         "ON CONFLICT (day, bundle, arm, status) DO UPDATE SET n = tallies.n + excluded.n, "
@@ -221,14 +276,15 @@ def tally(
 
 
 def name_of(name: str) -> str:
-    """How an id that others made stands in the log: as it is, or by its SHA-256 where it is very long."""
+    """Return an id of a client or provider as it is stored: unchanged, or its SHA-256 if it is very long."""
     content = name.encode("utf-8", "backslashreplace")
     return name if len(content) <= LONGEST_NAME else f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def body_of(row: dict[str, Any]) -> list[Any]:
-    """Columns of `bodies` after `seq`, from a decision's row."""
-    available, embedding = row.get("available"), row.get("embedding")
+    """Return the values of the columns of `bodies` after `seq`, from the row of a decision."""
+    available = row.get("available")
+    embedding = row.get("embedding")
     values = {
         "pmf": json.dumps(np.asarray(row["pmf"]).tolist()),
         "target": json.dumps(np.asarray(row["target"]).tolist()),
@@ -241,14 +297,15 @@ def body_of(row: dict[str, Any]) -> list[Any]:
 
 
 def embedding_of(stored: Any) -> np.ndarray:
-    """The vector `[e]` float32 of a column."""
+    """Return the vector [e], float32, that a column holds."""
     return np.frombuffer(bytes(stored), dtype="<f4").astype(np.float32)
 
 
 def logged_of(row: Sequence[Any]) -> Logged:
-    """A decision from the columns of `decisions` and `bodies`."""
+    """Return the decision in a row of `COLUMNS`."""
     item = dict(zip([*DECISIONS, *(c for c in BODIES if c != "seq")], row, strict=True))
-    item["retracted"], item["estimated"] = bool(item["retracted"]), bool(item["estimated"])
+    item["retracted"] = bool(item["retracted"])
+    item["estimated"] = bool(item["estimated"])
     item["decision"] = item["decision"] or ""
     item["marked"] = None if item["marked"] is None else bool(item["marked"])
     for name in ("pmf", "target"):
@@ -261,6 +318,6 @@ def logged_of(row: Sequence[Any]) -> Logged:
 
 
 def reward_of(row: Sequence[Any]) -> Reward:
-    """A reward from the columns of `rewards`."""
+    """Return the reward in a row of `rewards`."""
     item = dict(zip(REWARDS, row, strict=True))
     return Reward(**{**item, "teaches": bool(item["teaches"]), "retracted": bool(item["retracted"])})

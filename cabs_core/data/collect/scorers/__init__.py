@@ -1,1 +1,3 @@
-"""Scores of single answers: by a reference or running code (`text`, `box`), a `judge`, people (`labels`)."""
+"""Scorers of single answers: by a reference (`text`), a program (`command`), a model (`judge`), people
+(`labels`).
+"""

@@ -1,8 +1,9 @@
-"""Scores by a program of the user: it gets one answer as a line of JSON and prints the score.
+"""Scores by a program of the user. The program gets one answer as a line of JSON and prints the score.
 
 The program runs without the parent's environment, in an empty folder of its own, with limits on time and
-output. Its whole process group is killed when it ends or passes a limit. That bounds mistakes, not malice: a
-program that runs code written by models belongs into bubblewrap or Docker, which the command can name.
+output. Its whole process group is killed when it ends or passes a limit. These limits stop mistakes, not
+malice. A program that runs code written by models belongs into bubblewrap or Docker, which the command can
+name.
 """
 
 from __future__ import annotations
@@ -19,17 +20,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-#: the whole environment of a program
+#: The whole environment of a program.
 ENVIRONMENT = {"PATH": "/usr/local/bin:/usr/bin:/bin", "LANG": "C.UTF-8"}
-#: most bytes that a program may print, on standard output and on standard error
+#: Most bytes that a program may print on standard output, and on standard error.
 MOST_OUTPUT = 65_536
+#: Bytes that are read or written at a time.
 _CHUNK = 8192
-#: seconds after which a silent program is looked at again
+#: Seconds after which a silent program is looked at again.
 _PAUSE = 0.05
 
 
 class ScoreFault(Exception):
-    """A program gave no score for one answer; the message says why."""
+    """Error of a program that gave no score for one answer. The message says why."""
 
 
 def command_score(words: Sequence[str], answer: Mapping[str, Any], seconds: float) -> float:
@@ -114,7 +116,7 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes, deadline: float) ->
                 raise TimeoutError
             ready = selector.select(min(remaining, _PAUSE))
             if not ready and process.poll() is not None:
-                break  # what the program left behind may hold its pipes open
+                break  # a child process that the program left behind may hold its pipes open
             for key, _ in ready:
                 if key.fileobj is process.stdin:
                     try:

@@ -1,4 +1,4 @@
-"""Labels by people: scores per query and model, or a filled-in sheet of `cabs judge sample`."""
+"""Labels by people: scores for queries and models, or a filled-in sheet of `cabs judge sample`."""
 
 import hashlib
 from dataclasses import dataclass
@@ -11,18 +11,26 @@ from cabs_core.base.errors import DataError, listed
 from cabs_core.data.tables import open_table
 from cabs_core.data.tables.cells import flat_chats, number_column
 
-ITEM, SCORE = "item", "score"
+#: Column of a sheet with the identity of an answer.
+ITEM = "item"
+#: Column with the score.
+SCORE = "score"
 
 
 @dataclass(frozen=True)
 class LabelTable:
-    """Scores by people: {identity of an answer, or (query or prompt, model): score}."""
+    """Scores by people.
+
+    Attributes:
+        scores: {(item,), (query_id, model) or (prompt, model): score in [0, 1]}.
+        by: column that names the answers: item, query_id or prompt.
+    """
 
     scores: dict[tuple[str, ...], float]
     by: str
 
     def of(self, query: str, prompt: str, model: str, text: str) -> float:
-        """The score of an answer, nan where nobody gave one."""
+        """Return the score of an answer, or NaN if nobody gave one."""
         keys = {"item": (item_of(prompt, text),), "query_id": (query, model), "prompt": (prompt, model)}
         return self.scores.get(keys[self.by], np.nan)
 
@@ -31,18 +39,19 @@ class LabelTable:
 
 
 def item_of(prompt: str, answer: str) -> str:
-    """Name of an answer on a sheet: by content, so that it does not say whose it is."""
+    """Return a name for an answer on a sheet: 12 hex digits by its content, which do not tell the model."""
     return hashlib.sha256(f"{prompt}\0{answer}".encode("utf-8", "replace")).hexdigest()[:12]
 
 
 def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> LabelTable:
-    """Read labels; rows without a score are left out.
+    """Read labels. Rows without a score are left out.
 
     Args:
-        score_range: the worst and the best score that can be given.
+        score_range: (worst, best) score that can be given.
 
     Raises:
-        DataError: a column is absent, a score is outside the range, a label has two scores, or there is none.
+        DataError: a column is absent, a score is outside of the range, an answer has two scores, or there is
+            no score at all.
     """
     table = open_table(path)
     names = table.columns
@@ -74,7 +83,7 @@ def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> La
 
 
 def blank_sheet(prompts: list[str], answers: list[str]) -> pd.DataFrame:
-    """A sheet to label: item, prompt, answer, and an empty score."""
+    """Return a sheet to label: columns item, prompt, answer and an empty score, each item once."""
     rows = {
         ITEM: [item_of(p, a) for p, a in zip(prompts, answers, strict=True)],
         "prompt": prompts,

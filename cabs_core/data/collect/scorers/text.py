@@ -1,4 +1,4 @@
-"""Scores by a reference: exact, number, choice, regex, contains, JSON schema."""
+"""Scores by a reference: exact text, number, choice, regular expression, contained text, JSON schema."""
 
 import json
 import math
@@ -18,14 +18,18 @@ from cabs_core.data.pool_files.collect import (
     Scorer,
 )
 
-#: (prompt, answer, the row's columns) -> score in [0, 1]
+#: Function of (prompt, answer, {column: text}) that returns a score in [0, 1].
 Score = Callable[[str, str, Mapping[str, str]], float]
 
+#: A number, with commas between thousands.
 _NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?")
+#: A result that the answer marks as such.
 _MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)", re.IGNORECASE)
-# in no pattern may two repetitions follow each other that match the same characters: a long run of them takes
-# quadratic time
+# No pattern may have two consecutive repetitions that match the same characters, since a long run of these
+# characters would take quadratic time.
+#: A fence of Markdown.
 _FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
+#: Letter of a choice, the surest pattern first.
 _LETTER = (
     re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
     re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
@@ -36,13 +40,17 @@ _LETTER = (
 
 
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
-    """A text for comparison: white space as single spaces, no full stop or quotes around it."""
+    """Return a text for comparison: single spaces, and no full stop or quotes around it."""
     plain = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
     return plain.casefold() if ignore_case else plain
 
 
 def last_number(text: str) -> float | None:
-    """The number of an answer: after `####`, in `\\boxed{}` or after "answer is", else the last one in it."""
+    """Return the number of an answer, or None if it holds none.
+
+    A number after `####`, in `\\boxed{}` or after "answer is" counts first, otherwise the last one in the
+    text.
+    """
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
         numbers = _NUMBER.findall(part)
         if not numbers:
@@ -58,7 +66,7 @@ def last_number(text: str) -> float | None:
 
 
 def chosen_letter(text: str) -> str | None:
-    """The letter that an answer to a multiple-choice question chooses; None: none is clear."""
+    """Return the letter that an answer to a multiple-choice question chooses, or None if none is clear."""
     for pattern in _LETTER:
         letters = pattern.findall(text.strip())
         if letters:
@@ -67,23 +75,24 @@ def chosen_letter(text: str) -> str | None:
 
 
 def json_value(text: str) -> Any:
-    """The JSON of an answer, a fence of Markdown around it allowed.
+    """Return the JSON of an answer, which may stand in a fence of Markdown.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no JSON.
     """
     fenced = _FENCE.search(text)
     return json.loads(fenced.group(1) if fenced else text)
 
 
 def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
-    """The function that scores an answer.
+    """Return the function that scores an answer.
 
     Args:
-        read: (path as the pool file has it, field) -> where it is.
+        read: returns the path of a file, given its path in the pool file and the field that names it.
 
     Raises:
-        DataError: a schema or function cannot be loaded.
+        DataError: a schema cannot be loaded.
+        TypeError: the scorer does not score by the text alone.
     """
     if isinstance(scorer, Exact):
         return lambda _, answer, row: float(
@@ -106,13 +115,16 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
 
 
 def _same_number(answer: str, reference: str, tolerance: float) -> float:
-    expected, given = last_number(reference), last_number(answer)
+    """Return 1 if the numbers of answer and reference differ by at most the tolerance, otherwise 0."""
+    expected = last_number(reference)
+    given = last_number(answer)
     if expected is None:
         raise DataError(f"the reference {reference!r:.80} holds no number")
     return float(given is not None and abs(given - expected) <= tolerance * max(1.0, abs(expected)))
 
 
 def _matches(pattern: str, answer: str) -> float:
+    """Return 1 if a regular expression is found in the answer, otherwise 0."""
     try:
         return float(re.search(pattern, answer, re.MULTILINE) is not None)
     except re.error as error:
@@ -120,6 +132,7 @@ def _matches(pattern: str, answer: str) -> float:
 
 
 def _contains(answer: str, expected: str, ignore_case: bool) -> float:
+    """Return 1 if the answer contains the expected text, otherwise 0. An empty text is never contained."""
     texts = (" ".join(answer.split()), " ".join(expected.split()))
     if ignore_case:
         texts = (texts[0].casefold(), texts[1].casefold())
@@ -127,6 +140,7 @@ def _contains(answer: str, expected: str, ignore_case: bool) -> float:
 
 
 def _by_schema(path: Path) -> Score:
+    """Return the function that checks an answer against the JSON schema in a file."""
     from jsonschema import SchemaError, validators  # noqa: PLC0415  (few pools need it)
 
     try:
