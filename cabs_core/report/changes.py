@@ -31,10 +31,9 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
         return None
     if not isinstance(last, dict) or "facts" not in last:
         return None
-    if last["facts"] == facts:
-        earlier: dict[str, Any] | None = last.get("previous")
-        return earlier
-    return last["facts"]
+    facts_of_last: dict[str, Any] = last["facts"]
+    earlier: dict[str, Any] | None = last.get("previous")
+    return earlier if facts_of_last == facts else facts_of_last
 
 
 def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | None:

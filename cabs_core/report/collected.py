@@ -63,7 +63,7 @@ def collection_of(given: Mapping[str, Any] | None, scale: Scale) -> CollectionPa
     banners = [stopped] if answers.stopped else []
     banners += [f"{sentence[0].upper()}{sentence[1:]}." for sentence in answers.repriced]
     banners += scores.limits
-    examples = []
+    examples: list[dict[str, Any]] = []
     for judge in measured["judges"].values():
         examples += judge.get("examples", [])
     tables = {

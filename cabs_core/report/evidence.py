@@ -136,7 +136,7 @@ class Evidence:
         queries = _table(folder / "queries.parquet")
         trials = _table(folder / "trials.parquet").sort_values("trial")
         place = queries["query_index"].to_numpy()
-        by_query = {}
+        by_query: dict[str, np.ndarray] = {}
         for name in ("plays", *_VALUES):
             by_query[name] = np.zeros(self.problem.n)
             by_query[name][place] = queries[name].to_numpy(dtype=float)
@@ -150,8 +150,8 @@ class Evidence:
         cells = real_values(self.problem, rho)
         query = trace.order.ravel()
         plays = np.bincount(query, minlength=self.problem.n).astype(float)
-        by_query = {"plays": plays}
-        by_trial = {}
+        by_query: dict[str, np.ndarray] = {"plays": plays}
+        by_trial: dict[str, np.ndarray] = {}
         for name in _VALUES:
             earned = getattr(cells, name)[trace.order, trace.actions]
             by_query[name] = np.bincount(query, earned.ravel(), self.problem.n) / np.maximum(plays, 1)

@@ -40,7 +40,7 @@ def test_the_dear_end_is_the_accelerated_one_and_the_cheap_end_that_of_percentil
             method=method,
             random_state=np.random.default_rng(3),
         )
-        return found.confidence_interval
+        return float(found.confidence_interval.low), float(found.confidence_interval.high)
 
     assert high == pytest.approx(by_scipy("BCa")[1], rel=0.03)
     assert low == pytest.approx(by_scipy("percentile")[0], rel=0.03)
