@@ -147,7 +147,7 @@ def in_time(order: np.ndarray, times: np.ndarray | None) -> np.ndarray:
 
 
 def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """Rearrange an order so that one half of the tasks mostly comes early, the other half mostly late.
+    """Rearrange an order `[n]` so that one half of the tasks mostly comes early, the other half late.
 
     The halves are drawn at random. A query's time is drawn from Beta(1, 3) or Beta(3, 1), by the half of its
     task.
