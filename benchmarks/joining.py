@@ -51,7 +51,8 @@ from cabs_core.data.outcomes.sources.demo_prompts import generate_prompts
 from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
-from cabs_core.router.joining import Scored, add_model
+from cabs_core.router.joining import NewModel, Scored, add_model
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 
 TABLES = ("paretobandit_k4", "routerbench_sub3", "openllm_lb_v2_carrot")
@@ -160,15 +161,15 @@ def play(
     utilities, played = np.empty(len(order)), np.zeros(len(order), dtype=bool)
     log = EventLog(folder.parent / f"{folder.name}.sqlite")
     try:
-        router = Router.load(folder, log=log, seed=seed)
+        router = Router.load(folder, RouterOptions(seed=seed), log=log)
         for t, i in enumerate(order):
             if t == JOINS and start is not None:
                 if isinstance(start, str):
-                    add_model(folder, new, like=start, log=log, encoder=router.encoder)
+                    add_model(folder, NewModel(new, like=start), log=log, encoder=router.encoder)
                 else:
                     brought = brought_by(table, start, seed)
-                    add_model(folder, new, scored=brought, log=log, encoder=router.encoder)
-                router = Router.load(folder, log=log, seed=seed, encoder=router.encoder)
+                    add_model(folder, NewModel(new, scored=brought), log=log, encoder=router.encoder)
+                router = Router.load(folder, RouterOptions(seed=seed), log=log, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
             arm = table.arms.index(decision.model)
             score, cost = float(outcomes.scores[i, arm]), float(outcomes.costs[i, arm])
@@ -310,7 +311,9 @@ def measure_static(
                     shutil.copytree(folder, joined)
                     log = joined.with_suffix(".sqlite")
                     add_model(
-                        joined, whole.arms[new], scored=brought_by(table, m, seed), anyway=True, log=log
+                        joined,
+                        NewModel(whole.arms[new], scored=brought_by(table, m, seed), anyway=True),
+                        log=log,
                     )
                     losses[m].append(without - earned(joined, whole.arms, prompts, utilities[test]))
                     shutil.rmtree(joined)
@@ -336,7 +339,7 @@ def earned(folder: Path, arms: Sequence[str], prompts: list[str], utilities: np.
     Args:
         arms: names of the K columns of `utilities` `[n, K]`, which has a row for each prompt.
     """
-    router = Router.load(folder, log=":memory:", seed=0)
+    router = Router.load(folder, RouterOptions(seed=0), log=":memory:")
     try:
         chosen = [arms.index(decision.model) for decision in router.route_many(prompts)]
     finally:

@@ -24,6 +24,7 @@ from cabs_core.evaluation.replay.tuning import tune as tune
 from cabs_core.pipeline.policy_checks import check_policy as check_policy
 from cabs_core.report.plots.results import plot_frontier as plot_frontier
 from cabs_core.report.plots.results import plot_regret as plot_regret
+from cabs_core.router.options import RouterOptions as RouterOptions
 from cabs_core.router.router import Router as Router
 
 __version__: str

@@ -20,7 +20,8 @@ from cabs_core.data.endpoints.dialects import error_body
 from cabs_core.data.endpoints.replies import Meaning
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.usage import Bill, Tokens, estimate_tokens
-from cabs_core.router.router import Routed, Router
+from cabs_core.router.routed import Routed
+from cabs_core.router.router import Router
 from cabs_core.router.terms import SCORE, WANTED, WHY
 from cabs_server.connections import Connections, UpstreamState
 from cabs_server.refusals import RequestKind
@@ -258,7 +259,7 @@ class Call:
             facts["unpriced"] = ", ".join(bill.unpriced) or None
             if shared.cap is not None and bill.cost is not None:
                 shared.cap.add(self.model, bill.cost)
-            instead = None if self.decision is None else self.decision.at_fallback(bill.cost)
+            instead = None if self.decision is None else self.decision.expected_fallback_cost(bill.cost)
             shared.counters.call(self.model, status, reason, seconds, bill, instead)
         except Exception:  # the answer goes out, and its row is closed
             logger.exception("the end of a call could not be counted")

@@ -21,8 +21,9 @@ from cabs_core.data.endpoints.replies import REFUSALS, Meaning, parse_body
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_core.data.endpoints.usage import as_count
-from cabs_core.router.router import Routed, Router
-from cabs_core.router.sessions import at_holder, route_conversation
+from cabs_core.router.routed import Routed
+from cabs_core.router.router import Router
+from cabs_core.router.sessions import models_at_holder, route_conversation
 from cabs_server.attempt import attempt
 from cabs_server.bodies import encoded, top_fields
 from cabs_server.breaker import Breaker
@@ -140,7 +141,8 @@ class Forwarder(Connections):
         caller: str,
         seconds: float = PATIENCE,
     ) -> tuple[ChatRequest, list[str] | None]:
-        """Return the models whose provider stores the conversation that a request continues (`at_holder`).
+        """Return the models whose provider stores the conversation that a request continues
+        (`models_at_holder`).
 
         Args:
             seconds: that the log, which knows, may take.
@@ -153,7 +155,7 @@ class Forwarder(Connections):
         places = {name: upstream.account for name, upstream in self.upstreams.models.items()}
         try:
             async with asyncio.timeout(min(PATIENCE, max(seconds, 0.1))):
-                return await self.worker.run(caller, at_holder, router, chat, models, places, caller)
+                return await self.worker.run(caller, models_at_holder, router, chat, models, places, caller)
         except HeldElsewhere as error:
             raise Refused(503, str(error), "upstream_error") from None
         except (CabsError, TimeoutError) as error:

@@ -14,7 +14,7 @@ from pathlib import Path
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.events.log import JOINS
-from cabs_core.router.joining import gone, join
+from cabs_core.router.joining import NewModel, join, removed_models
 from cabs_core.router.router import Router
 from cabs_core.router.scored_table import read_scored
 
@@ -70,7 +70,7 @@ class Joins:
         problems = []
         for name, model in waiting.items():
             try:
-                if name not in gone(router.folder):
+                if name not in removed_models(router.folder):
                     self._take(router, name, model)
             except Exception as error:  # whatever it is, the old router serves on
                 problems.append(f"{self.file}: models.{name}.{model.joins_by}: {error}")
@@ -81,15 +81,8 @@ class Joins:
         if self.copy:
             raise RouterError(COPY)
         scored = None if model.scored is None else read_scored(Path(str(self.file)).parent / model.scored)
-        made = join(
-            router.folder,
-            name,
-            self.models(),
-            scored=scored,
-            like=model.like,
-            log=router.log,
-            encoder=router.encoder,
-        )
+        new = NewModel(name, scored=scored, like=model.like)
+        made = join(router.folder, new, self.models(), log=router.log, encoder=router.encoder)
         logger.info("%s has joined by %s: bundle %s", name, self.file, made)
 
     def _note(self, router: Router, problems: list[str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from cabs_core.data.endpoints.upstreams import Upstreams, read_upstreams
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import held_out_text, read_manifest
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 from cabs_server.callers import is_local
 
@@ -62,7 +63,7 @@ def check_serving(
         f"router {manifest.id}: {manifest.policy}, {len(manifest.arms)} models, verified",
         held_out_text(folder),
     ]
-    router = Router.load(folder, **budgets)
+    router = Router.load(folder, RouterOptions(**budgets))
     router.warm_up()
     problems = router.problems()
     if upstreams is None:

@@ -20,6 +20,7 @@ from cabs_core.data.outcomes import Outcomes, load_outcomes, make_splits
 from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_core.router.build import build_bundle
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 from tests.servers import start_provider
@@ -125,7 +126,7 @@ def make_bundle(tmp_path_factory, artifacts, pool):
 @pytest.fixture
 def router(make_bundle) -> Router:
     """A router of lin_ts that explores a tenth of the time; log in memory."""
-    return Router.load(make_bundle("lin_ts", epsilon=0.1), seed=1)
+    return Router.load(make_bundle("lin_ts", epsilon=0.1), RouterOptions(seed=1))
 
 
 @pytest.fixture(scope="session")

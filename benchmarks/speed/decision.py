@@ -29,6 +29,7 @@ from cabs_core.data.encoders.transformer import TransformerEncoder
 from cabs_core.data.pool_files.sections import Encoder
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import measure_latency
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 
 #: first decisions, which are not timed
@@ -56,7 +57,8 @@ def compare_encoders(folder: str, prompts: Sequence[str]) -> dict[str, Any]:
         resolve(settings), max_length=settings.max_length, normalize=settings.normalize
     )
     routers = {
-        name: Router.load(folder, seed=0, mode="route", epsilon=0.0) for name in ("torch", "onnx", "int8")
+        name: Router.load(folder, RouterOptions(seed=0, mode="route", epsilon=0.0))
+        for name in ("torch", "onnx", "int8")
     }
     with TemporaryDirectory() as name, one_blas_thread():
         export(network, Path(name) / "int8", int8=True)

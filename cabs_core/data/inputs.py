@@ -1,4 +1,4 @@
-"""Reading the artifacts of earlier stages, given `{stage: folder}` of verified inputs."""
+"""Reads the artifacts of earlier stages, given `{stage: folder}` of verified inputs."""
 
 from __future__ import annotations
 
@@ -17,54 +17,57 @@ from cabs_core.data.outcomes.table import Outcomes
 
 
 def outcomes_of(inputs: Mapping[str, Path]) -> Outcomes:
-    """The outcome table."""
+    """Read the outcome table."""
     return Outcomes.load(inputs["outcomes"])
 
 
 def split_of(inputs: Mapping[str, Path]) -> np.ndarray:
-    """`[n]` array of train, validation or test: the split of the first fold."""
+    """Return the split of the first fold, `[n]` of train, validation and test."""
     return splits_of(inputs)[0]
 
 
 def splits_of(inputs: Mapping[str, Path]) -> list[np.ndarray]:
-    """One array `[n]` of train, validation or test per fold."""
+    """Return the split of every fold, each `[n]` of train, validation and test."""
     table = pq.read_table(inputs["splits"] / "splits.parquet")
     names = [split_column(fold) for fold in range(table.num_columns)]
     return [np.array(table[name].to_pylist()) for name in names if name in table.column_names]
 
 
 def split_column(fold: int) -> str:
-    """Column of splits.parquet with the split of a fold."""
+    """Return the name of the column of splits.parquet with the split of a fold."""
     return "split" if fold == 0 else f"split_{fold}"
 
 
 def fold_folder(folder: Path, fold: int) -> Path:
-    """Folder of a fold within the folder of an artifact; the first fold lies at the top."""
+    """Return the folder of a fold within the folder of an artifact. The first fold lies at the top."""
     return folder if fold == 0 else folder / f"fold_{fold}"
 
 
 def embeddings_of(inputs: Mapping[str, Path]) -> np.ndarray:
-    """`[n, e]` float32, memory-mapped."""
+    """Return the embeddings of the prompts, `[n, e]` float32, memory-mapped."""
     path = inputs["prompt_embeddings"] / "embeddings.npy"
     embeddings: np.ndarray = np.load(path, mmap_mode="r", allow_pickle=False)
     return embeddings
 
 
 def folds_of(folder: Path) -> int:
-    """Number of folds in the folder of an artifact: the first lies at its top, the others in `fold_1`, ..."""
+    """Return the number of folds in the folder of an artifact."""
     return 1 + sum(1 for path in folder.glob("fold_*") if path.is_dir())
 
 
 def canonical_rows(table: Outcomes) -> np.ndarray:
-    """`[n]` rows of the table by prompt and query id: an order that the table's own order does not change."""
+    """Return the rows of the table sorted by prompt and query id, `[n]`.
+
+    A table with its rows in another order gives the queries in an equal order.
+    """
     return np.lexsort((table.query_ids, np.array(table.prompts, dtype=np.str_)))
 
 
 def encoder_prompts(table: Outcomes, splits: Sequence[np.ndarray]) -> list[str]:
-    """Prompts that a fitted encoder, such as tfidf-svd, learns its words from.
+    """Return the prompts on which a fitted encoder, such as tfidf-svd, is fitted.
 
-    The train prompts of a single split. With several folds every prompt is held out in one of them, and the
-    encoder is fitted once, on the texts of all prompts; it never sees a score or a cost.
+    With one fold they are the train prompts. With several folds every prompt is held out in one of them, so
+    the encoder is fitted once, on the texts of all prompts. It never sees a score or a cost.
     """
     if len(splits) > 1:
         return table.prompts
@@ -73,11 +76,12 @@ def encoder_prompts(table: Outcomes, splits: Sequence[np.ndarray]) -> list[str]:
 
 @dataclass(frozen=True)
 class FoldData:
-    """What the folds of a table are fitted on.
+    """Data on which the folds of a table are fitted.
 
     Attributes:
-        table: the outcomes; see `table_of` for those of a fold.
-        vectors: `[n, e]` float32, its embeddings. splits: one `[n]` array per fold.
+        table: the outcomes. `table_of` gives those of a fold.
+        vectors: embeddings of its prompts, `[n, e]` float32.
+        splits: split of every fold, each `[n]`.
     """
 
     table: Outcomes
@@ -85,11 +89,10 @@ class FoldData:
     splits: list[np.ndarray]
 
     def table_of(self, split: np.ndarray) -> Outcomes:
-        """Return the outcomes as a fold of this split may know them.
+        """Return the outcomes that the fold of a split may know.
 
-        Of a log, one model answered each prompt and the others' outcomes are predicted. With several folds
-        they are predicted from the fold's own train prompts, so that no test prompt has a say in what is
-        fitted.
+        In a log one model answered each prompt, and the outcomes of the others are predicted. With several
+        folds they are predicted from the fold's own train prompts, so that no test prompt influences a fit.
         """
         if len(self.splits) == 1 or self.table.answered is None:
             return self.table
@@ -97,10 +100,10 @@ class FoldData:
 
     @classmethod
     def read(cls, inputs: Mapping[str, Path]) -> FoldData:
-        """Read outcomes, embeddings and splits; with several folds all of them in `canonical_rows`.
+        """Read outcomes, embeddings and splits. With several folds their rows are in `canonical_rows`.
 
-        A fit draws rows by their place, so without that order a table with its rows in another order would
-        give another router.
+        A fit draws rows by their place. Without that order, a table with its rows in another order would give
+        another router.
         """
         table = outcomes_of(inputs)
         vectors = embeddings_of(inputs)
@@ -112,14 +115,20 @@ class FoldData:
 
 
 def tuned_options(inputs: Mapping[str, Path], fold: int = 0) -> dict[str, dict[str, Any]]:
-    """{policy: options that the tuning of a fold chose}, without the policies that have nothing to tune."""
+    """Return {policy: options} that the tuning of a fold chose.
+
+    A policy that has nothing to tune is left out.
+    """
     path = fold_folder(inputs["tuning"], fold) / "tuning.json"
     chosen = json.loads(path.read_text(encoding="utf-8"))
     return {policy: dict(entry.get("options", {})) for policy, entry in chosen.items()}
 
 
 def plain(value: Any) -> Any:
-    """Dataclasses, arrays and tuples as JSON-able values, for records."""
+    """Return a value with dataclasses, arrays and tuples turned into JSON values, for records.
+
+    A number that is not finite, and any other object, becomes its text.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, Mapping):

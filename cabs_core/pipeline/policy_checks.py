@@ -25,6 +25,7 @@ from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.pipeline.stages.router import test_prompts
 from cabs_core.router.build import build_bundle, deployable
 from cabs_core.router.checks import check_bundle_matches_replay
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.policies_on_log import evaluate_pool, probabilities, read_decisions
 from cabs_core.router.router import Router
 
@@ -126,7 +127,7 @@ def _deployment(name: str, options: dict[str, Any]) -> None:
 
 def _traffic(name: str, bundle: Path, prompts: list[str], folder: Path) -> None:
     """Check that a router routes and learns, and decides as before after it was saved and loaded."""
-    with closing(Router.load(bundle, log=folder / "log.sqlite", seed=3)) as router:
+    with closing(Router.load(bundle, RouterOptions(seed=3), log=folder / "log.sqlite")) as router:
         for i, text in enumerate(prompts[:_ROUTED]):
             routed = router.route(text)
             expect(0.0 < routed.propensity <= 1.0, name, f"a router's propensity is {routed.propensity}")
@@ -134,6 +135,6 @@ def _traffic(name: str, bundle: Path, prompts: list[str], folder: Path) -> None:
             expect(taken == "recorded", name, f"feedback of a router's decision is {taken}")
         router.save(folder / "saved")
         following = router.route(prompts[_ROUTED])
-    with closing(Router.load(folder / "saved", log=folder / "other.sqlite", seed=3)) as again:
+    with closing(Router.load(folder / "saved", RouterOptions(seed=3), log=folder / "other.sqlite")) as again:
         same = again.route(prompts[_ROUTED]).scores == following.scores
     expect(same, name, "saved and loaded again, the router values models otherwise")

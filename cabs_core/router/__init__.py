@@ -1,4 +1,4 @@
-"""A router that people deploy: the policy that won a replay, from a prompt's text to a decision.
+"""A router for deployment: the policy that won a replay, from a prompt's text to a decision.
 
     from cabs_core import Router
     router = Router.load("router", log="router.events.sqlite")
@@ -6,6 +6,7 @@
     router.feedback(decision.id, score=1.0, cost=2e-4)       # now, later, twice, or never
 
 `build` makes bundles from a pool's artifacts, `checks` compares them with the replay and with each other,
-`learner` is what follows from the log (`data.events`), `promotion` replaces a bundle and takes it back,
-`policies_on_log` and `compare_on_log` say what others would have earned. What listens is `cabs_server`.
+`learner` applies the log (`data.events`) to a policy, `promotion` replaces a bundle and takes it back, and
+`policies_on_log` and `compare_on_log` estimate from a log what other policies would have earned.
+`cabs_server` listens for requests.
 """

@@ -1,9 +1,10 @@
-"""What a budget buys: a replay in which the pacer chooses rho, before the router is deployed.
+"""Replay of a budget: the pacer chooses rho in a replay, so the effect is known before the router is
+deployed.
 
-    rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], rhos=(0, 1000))
+    rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], BudgetReplay(rhos=(0, 1000)))
 
-`port_price` is the rival: one price of a dollar, learnt on the first requests and never moved (PORT, Wu and
-Silwal 2025, arXiv 2509.02718; read in fzwark/PORT, `algo.py`).
+`port_price` is a rival of the pacer: one price of a dollar, learnt on the first requests and never moved
+(PORT, Wu and Silwal 2025, arXiv 2509.02718; read in fzwark/PORT, `algo.py`).
 
 Here rewards and costs come at once and every model is up. A deployed router paces itself in
 `cabs_core.router.pacer`, with late rewards and models that fail.
@@ -12,7 +13,7 @@ Here rewards and costs come at once and every model is up. A deployed router pac
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,38 @@ from cabs_core.base.statistics.uncertainty import crossed_error
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.evaluation.replay.engine import make_stream, replay
-from cabs_core.router.pacer import Pacer, first_rho
+from cabs_core.router.pacer import Budget, Pacer, first_rho
 
-#: share of the requests on which PORT learns its price, and its largest price in score units per mean cost of
-#: a call
-PORT_SHARE, PORT_LIMIT = 0.025, 100.0
+#: Share of the requests on which PORT learns its price.
+PORT_SHARE = 0.025
+#: Largest price of PORT, in score units per mean cost of a call.
+PORT_LIMIT = 100.0
+
+
+@dataclass(frozen=True)
+class BudgetReplay:
+    """Settings of a replay under a budget.
+
+    Attributes:
+        rhos: lowest and highest rho, score units per USD, low < high. The pacer may go above the highest one.
+        start: first rho, at which the policy is built. None starts at the lowest.
+        trials: number of orders of the stream.
+        seed: of orders and random streams, as of `replay.replay`.
+        pool: name that is part of the streams' keys. Empty takes the problem's.
+        options: of the policy, beside its preset.
+    """
+
+    rhos: tuple[float, float] = (0.0, 1000.0)
+    start: float | None = None
+    trials: int = 3
+    seed: int = 0
+    pool: str = ""
+    options: Mapping[str, Any] = field(default_factory=dict)
+
+    def orders(self, problem: ReplayProblem) -> np.ndarray:
+        """Return the order of the queries in every trial, `[trials, n]`."""
+        pool = self.pool or problem.pool
+        return np.stack([query_order(self.seed, pool, trial, problem.n) for trial in range(self.trials)])
 
 
 @dataclass(frozen=True)
@@ -38,10 +66,13 @@ class Paced:
     """Trials of one policy under one budget.
 
     Attributes:
-        target: USD a request. order, actions `[trials, n]`: queries and arms played. scores, costs
-            `[trials, n]` of the answers (of a table with gaps, estimates of their means: `problem.gaps`);
-            rhos `[trials, n]` that the pacer asked for. clusters: `[n]` of the queries
-            (`statistics.clusters`), or None.
+        target: USD a request.
+        order: queries in the order of every trial, `[trials, n]`.
+        actions: arms that were played, `[trials, n]`.
+        scores, costs: of the answers, `[trials, n]`. In a table with gaps they are estimates of their means
+            (`problem.gaps`).
+        rhos: of the decisions, `[trials, n]`.
+        clusters: of the queries, `[n]` (`statistics.clusters`). None if all queries are independent.
     """
 
     target: float
@@ -53,16 +84,20 @@ class Paced:
     clusters: np.ndarray | None = None
 
     @classmethod
-    def of(
+    def of_actions(
         cls, problem: ReplayProblem, target: float, order: np.ndarray, actions: np.ndarray, rhos: np.ndarray
     ) -> Paced:
-        """Trials `[trials, n]` with what their arms scored and cost."""
+        """Return trials with the scores and costs of their actions in the problem."""
         cells = real_values(problem, 0.0)
-        score, cost = cells.score[order, actions], cells.cost[order, actions]
-        return cls(float(target), order, actions, score, cost, rhos, problem.clusters)
+        scores = cells.score[order, actions]
+        costs = cells.cost[order, actions]
+        return cls(float(target), order, actions, scores, costs, rhos, problem.clusters)
 
     def row(self) -> dict[str, float]:
-        """Means over trials: target, spent and off (spent / target - 1), score with standard error, rho."""
+        """Return `target`, `spent`, `off` (spent / target - 1), `score` with `se`, and `mean rho`.
+
+        They are means over the trials. Costs are in USD a request.
+        """
         error = crossed_error(self.order, self.scores, self.clusters)
         spent = float(self.costs.mean())
         return {
@@ -84,14 +119,17 @@ def spending(
     pool: str = "",
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, list[float]]:
-    """Mean cost of a request under a policy at rhos from low to high: {'rhos': [...], 'usd': [...]}.
-
-    `pacer.first_rho` reads it.
+    """Return the mean cost of a request under a policy by rho, for `pacer.first_rho`.
 
     Args:
-        problem: the validation problem; one order is played at each rho. rhos: lowest and highest.
+        problem: the validation problem. One order is played at each rho.
+        rhos: lowest and highest rho.
+        seed, pool, options: as of `BudgetReplay`.
+
+    Returns:
+        `rhos`, rising, and `usd`, the mean cost at each.
     """
-    low, high = (float(r) for r in rhos)
+    low, high = (float(rho) for rho in rhos)
     grid = np.unique([low, *np.geomspace(high / 1000, high, 16).clip(low, high)])
     usd = []
     for rho in grid.tolist():
@@ -101,47 +139,49 @@ def spending(
 
 
 def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: float) -> float:
-    """The price rho in [0, limit] that minimises PORT's dual on m requests: m target rho + sum max_a (s_a -
-    rho c_a).
+    """Return the price rho in [0, limit] that minimises PORT's dual on m requests.
 
-    The source has a budget, so a price, for every model, and its F(gamma) over the first share eps of the
-    requests; with one budget for all, one price is left. The dual is convex and its slope is the budget minus
-    what argmax would spend, so the minimum is where spending meets the budget: found by bisection.
+    The dual is m target rho + sum max_a (s_a - rho c_a). The source has a budget, so a price, for every
+    model, and its F(gamma) over the first share eps of the requests. With one budget for all models, one
+    price is left. The dual is convex and its slope is the budget minus the spending of argmax, so the minimum
+    is where spending meets the budget. Bisection finds it.
 
     Args:
-        scores, costs: `[m, K]` predicted score and cost in USD of every model. target: USD a request.
+        scores, costs: predicted score and cost (USD) of every model, `[m, K]`.
+        target: USD a request.
+        limit: largest price.
     """
     rows = np.arange(len(scores))
 
-    def spends(rho: float) -> float:
+    def spent_at(rho: float) -> float:
         return float(costs[rows, np.argmax(scores - rho * costs, axis=1)].mean())
 
-    low, high = 0.0, float(limit)
-    if spends(low) <= target:
+    low = 0.0
+    high = float(limit)
+    if spent_at(low) <= target:
         return low
-    if spends(high) > target:
+    if spent_at(high) > target:
         return high
     for _ in range(60):
         middle = 0.5 * (low + high)
-        low, high = (low, middle) if spends(middle) <= target else (middle, high)
+        if spent_at(middle) <= target:
+            high = middle
+        else:
+            low = middle
     return high
 
 
-def replay_port(
-    problem: ReplayProblem,
-    target: float,
-    *,
-    limit: float,
-    trials: int = 3,
-    seed: int = 0,
-    pool: str = "",
-) -> Paced:
-    """PORT under a budget: the first `PORT_SHARE` of requests at random, the others by argmax s - rho c.
+def replay_port(problem: ReplayProblem, target: float, settings: BudgetReplay, *, limit: float) -> Paced:
+    """Play PORT under a budget: the first `PORT_SHARE` of the requests at random, the others by argmax s -
+    rho c.
 
-    s are the kNN predictions of the problem, c its predicted costs (the source takes both from neighbours),
-    rho is `port_price` on the first requests. Trials see the orders that `replay_budget` sees.
+    s are the kNN predictions of the problem and c its predicted costs (the source takes both from
+    neighbours). rho is `port_price` on the first requests. The trials see the orders that `replay_budget`
+    sees.
 
     Args:
+        target: USD a request.
+        settings: `trials`, `seed` and `pool` are used.
         limit: largest price.
 
     Raises:
@@ -149,116 +189,109 @@ def replay_port(
     """
     if "knn" not in problem.static_scores:
         raise RouterError("PORT predicts by nearest neighbours, and this problem has no static_scores['knn']")
-    pool, n = pool or problem.pool, problem.n
+    pool = settings.pool or problem.pool
+    n = problem.n
     scores = problem.static_scores["knn"]
     costs = problem.predicted_costs if problem.static_costs is None else problem.static_costs
     first = min(max(1, int(np.ceil(PORT_SHARE * n))), n)
-    order = np.stack([query_order(seed, pool, trial, n) for trial in range(trials)])
-    actions, prices = np.empty((trials, n), dtype=np.int64), np.zeros((trials, n))
+    order = settings.orders(problem)
+    actions = np.empty((settings.trials, n), dtype=np.int64)
+    prices = np.zeros((settings.trials, n))
     for trial, rows in enumerate(order):
-        keys = stream_keys(seed, pool, "port", f"{target:g}", trial)
+        keys = stream_keys(settings.seed, pool, "port", f"{target:g}", trial)
         actions[trial, :first] = [int(uniform(keys, ACTION, t, 0) * problem.K) for t in range(first)]
         price = port_price(scores[rows[:first]], costs[rows[:first]], target, limit)
         actions[trial, first:] = np.argmax(scores[rows[first:]] - price * costs[rows[first:]], axis=1)
         prices[trial, first:] = price
-    return Paced.of(problem, target, order, actions, prices)
+    return Paced.of_actions(problem, target, order, actions, prices)
 
 
-def replay_budget(
-    problem: ReplayProblem,
-    policy: str,
-    target: float,
-    *,
-    rhos: tuple[float, float],
-    start: float | None = None,
-    trials: int = 3,
-    seed: int = 0,
-    pool: str = "",
-    options: Mapping[str, Any] | None = None,
-) -> Paced:
-    """Play a policy over the problem while the pacer moves rho towards a target in USD a request.
+def replay_budget(problem: ReplayProblem, policy: str, target: float, settings: BudgetReplay) -> Paced:
+    """Play a policy over the problem while the pacer moves rho towards a target.
 
     Args:
-        rhos: range of rho, low < high; `Pacer` may go above it. start: first rho, at which the policy is
-            built; None: the lower end.
-        trials, seed, pool: orders and random streams as in `replay.replay`. options: beside the preset.
+        policy: name of a policy that serves any rho.
+        target: USD a request.
 
     Raises:
         RouterError: the policy was learnt for one rho, or the target or the range is impossible.
     """
-    low, high = (float(r) for r in rhos)
-    first = low if start is None else float(start)
+    low, high = (float(rho) for rho in settings.rhos)
+    first = low if settings.start is None else float(settings.start)
     stream = make_stream(problem, first)
-    pool, n = pool or problem.pool, problem.n
-    order = np.stack([query_order(seed, pool, trial, n) for trial in range(trials)])
-    actions = np.empty((trials, n), dtype=np.int64)
-    played = np.empty((trials, n))
+    order = settings.orders(problem)
+    actions = np.empty(order.shape, dtype=np.int64)
+    rhos = np.empty(order.shape)
     with one_blas_thread():
-        for trial in range(trials):
+        for trial in range(settings.trials):
             router = policy_of_trial(
-                stream, policy, seed=seed, pool=pool, trial=trial, horizon=n, options=options
+                stream,
+                policy,
+                seed=settings.seed,
+                pool=settings.pool or problem.pool,
+                trial=trial,
+                horizon=problem.n,
+                options=settings.options,
             )
             if router.algorithm.needs_outcomes or not router.algorithm.any_rho_now():
                 raise RouterError(
                     f"{policy} serves one rho, so no budget can move it: take one that serves any (hier_mix, "
                     "pareto_bandit, a static policy, or a linear one with option target: score)"
                 )
-            pacer = Pacer(per_request=target, low=low, high=high, start=first)
+            pacer = Pacer(Budget(per_request=target, low=low, high=high, start=first))
             for t, row in enumerate(order[trial]):
-                played[trial, t] = pacer.rho
+                rhos[trial, t] = pacer.rho
                 decision = router.decide(replace(stream.request(int(row), 0), rho=pacer.rho))
-                arm = actions[trial, t] = decision.arm
-                score, cost = float(problem.scores[row, arm]), float(problem.costs[row, arm])
+                arm = decision.arm
+                actions[trial, t] = arm
+                score = float(problem.scores[row, arm])
+                cost = float(problem.costs[row, arm])
                 router.update(decision, score, cost, deltas=stream.deltas[row, arm])
                 pacer.spend(cost)
-    return Paced.of(problem, target, order, actions, played)
+    return Paced.of_actions(problem, target, order, actions, rhos)
 
 
 def replay_budgets(
     problem: ReplayProblem,
     policy: str,
     targets: Sequence[float],
+    settings: BudgetReplay,
     *,
     curve: Mapping[str, Sequence[float]] | None = None,
-    **settings: Any,
 ) -> list[dict[str, Any]]:
-    """One row per target: `Paced.row`, and what the best single model within the target would give.
-
-    `alone` is the model of largest mean train score among those whose mean train cost is at most the target;
-    `score alone` is its mean score on the problem. `score port` and `off port`: of PORT (`replay_port`).
+    """Compare a paced policy with its rivals under several budgets.
 
     Args:
-        curve: what the policy spends by rho (`spending`, on validation): each starts at the rho that fits.
-        settings: of `replay_budget`.
+        targets: USD a request.
+        curve: of `spending` on validation. Each replay then starts at the rho that fits its target, in place
+            of `settings.start`.
+
+    Returns:
+        a row for each target: that of `Paced.row`, and
+
+        * `alone`: the model of largest mean train score among those whose mean train cost is at most the
+          target, or "none fits", and `score alone`, its mean score on the problem, or None;
+        * `score port` and `off port` of PORT (`replay_port`), None if the problem has no kNN predictions.
+
+    Raises:
+        RouterError: as of `replay_budget`.
     """
-    scores, costs = problem.offline_scores.mean(axis=0), problem.offline_costs.mean(axis=0)
+    scores = problem.offline_scores.mean(axis=0)
+    costs = problem.offline_costs.mean(axis=0)
     rows = []
     for target in targets:
-        fits = np.flatnonzero(costs <= target)
-        best = int(fits[np.argmax(scores[fits])]) if len(fits) else None
+        paced = settings
         if curve is not None:
-            settings["start"] = first_rho(target, curve)
-        port = (
-            replay_port(
-                problem,
-                target,
-                limit=PORT_LIMIT / float(costs.mean()),
-                pool=settings.get("pool", ""),
-                trials=settings.get("trials", 3),
-                seed=settings.get("seed", 0),
-            ).row()
-            if "knn" in problem.static_scores
-            else None
-        )
-        rows.append(
-            {
-                **replay_budget(problem, policy, target, **settings).row(),
-                "score port": None if port is None else port["score"],
-                "off port": None if port is None else port["off"],
-                "alone": "none fits" if best is None else problem.arms[best],
-                "score alone": None
-                if best is None
-                else float(real_values(problem, 0.0).score[:, best].mean()),
-            }
-        )
+            paced = replace(settings, start=first_rho(target, curve))
+        row: dict[str, Any] = dict(replay_budget(problem, policy, target, paced).row())
+        row |= {"score port": None, "off port": None, "alone": "none fits", "score alone": None}
+        if "knn" in problem.static_scores:
+            port = replay_port(problem, target, paced, limit=PORT_LIMIT / float(costs.mean())).row()
+            row |= {"score port": port["score"], "off port": port["off"]}
+        fits = np.flatnonzero(costs <= target)
+        if len(fits):
+            best = int(fits[np.argmax(scores[fits])])
+            row["alone"] = problem.arms[best]
+            row["score alone"] = float(real_values(problem, 0.0).score[:, best].mean())
+        rows.append(row)
     return rows

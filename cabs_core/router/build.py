@@ -1,4 +1,4 @@
-"""Making a bundle from the artifacts of a pool's chain, and choosing what goes into it on validation.
+"""Build a bundle from the artifacts of a pool's chain. The policy is chosen on validation prompts.
 
 rho is in score units per USD.
 """
@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
 from cabs_core.algorithms.policies.request import Offline
+from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.encoders import encoder_record
@@ -26,7 +28,7 @@ from cabs_core.data.outcomes import Outcomes, validation_rows
 from cabs_core.data.pool_files import ModelPool
 from cabs_core.evaluation.replay.engine import make_stream, replay
 from cabs_core.router.budget import spending
-from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_manifest, writing
+from cabs_core.router.bundle import CARD, SEEN, check_mode, prompt_hashes, read_manifest, write_bundle
 from cabs_core.router.card import model_card
 from cabs_core.router.encoder import FOLDER as ENCODER
 from cabs_core.router.heads import cut_oracles, needs_of
@@ -37,22 +39,25 @@ from cabs_core.router.requirements import NAME as REQUIREMENTS
 from cabs_core.router.requirements import serving_requirements
 from cabs_core.router.write_encoder import check_int8, write_fitted, write_transformer
 
-#: orders that learning policies are averaged over
+#: Orders over which learning policies are averaged.
 TRIALS = 3
-#: where the bundle lies in the artifact `router` of a pool
+#: Folder of the bundle within the artifact `router` of a pool.
 BUNDLE = "bundle"
+#: Packages whose versions a bundle records.
+_VERSIONS = ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")
 
 
 @dataclass(frozen=True)
 class ChosenPolicy:
-    """The policy chosen on validation.
+    """The policy that was chosen on validation.
 
     Attributes:
-        policy, rho: what was chosen, at which rho.
-        rows: one dict per policy: policy, utility (mean clipped utility on validation), se (over queries),
-            and lead, lead_se: paired difference to the fallback, which is the best single model of the train
-            split.
-        failed: {policy: why} of candidates that could not be played.
+        policy: name of the chosen policy.
+        rho: at which it was chosen.
+        rows: one dict per candidate: `policy`, `utility` (mean clipped utility on validation), `se` (over
+            queries), `lead` and `lead_se` (paired difference to the best single model of the train split),
+            and `n`, the number of queries.
+        failed: {policy: reason} of candidates that could not be played.
     """
 
     policy: str
@@ -61,9 +66,11 @@ class ChosenPolicy:
     failed: dict[str, str] = field(default_factory=dict)
 
     def evidence(self) -> dict[str, float]:
-        """Paired difference of the chosen policy to the fallback: mean, se, n. Empty if the error is
-        unknown."""
-        row = next(r for r in self.rows if r["policy"] == self.policy)
+        """Return `mean`, `se` and `n` of the paired difference of the chosen policy to the fallback.
+
+        Return an empty dict if the standard error is unknown.
+        """
+        row = next(row for row in self.rows if row["policy"] == self.policy)
         if math.isnan(row["lead_se"]):
             return {}
         return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}
@@ -78,7 +85,7 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def deployable(policy: str) -> bool:
-    """Whether a policy can decide from a text alone and learn from the answer of one model."""
+    """Return True if a policy can decide from a text alone, and learn from the answer of one model."""
     return policy_record(policy).feedback != "full" and not policy_class(policy).needs_outcomes
 
 
@@ -91,62 +98,57 @@ def choose_policy(
     seed: int = 0,
     latency_weight: float = 0.0,
 ) -> ChosenPolicy:
-    """The deployable policy of largest mean utility on the validation problem; never looks at test.
+    """Choose the deployable policy of largest mean utility on the validation problem.
 
     Args:
-        problem: the validation problem. policies: candidates; those that exist in replay only are left out.
+        problem: the validation problem. The test split is never looked at.
+        policies: candidates. Those that exist in replay only are left out.
+        rho: cost sensitivity.
         options: {policy: tuned settings}.
+        seed, latency_weight: as of `replay`.
 
     Raises:
-        RouterError: none of them can be deployed, or none could be played.
+        RouterError: no candidate can be deployed, or none could be played.
     """
-    names = [p for p in dict.fromkeys(policies) if deployable(p)]
+    names = [policy for policy in dict.fromkeys(policies) if deployable(policy)]
     if not names:
         raise RouterError(f"none of {', '.join(policies)} can be deployed: name one that decides from a text")
+    # in a table with gaps, predicted cells do not count for the choice of a policy
+    real = None if problem.observed is None else real_values(problem, rho).utility
 
-    def per_query(policy: str) -> np.ndarray:
-        played = replay(
-            problem,
-            policy,
-            rho,
-            TRIALS,
-            seed,
-            latency_weight=latency_weight,
-            options=(options or {}).get(policy),
-        )
+    def utilities_of(policy: str) -> np.ndarray:
+        """Return the utility of every query, `[n]`, averaged over `TRIALS` orders."""
+        settings = (options or {}).get(policy)
+        played = replay(problem, policy, rho, TRIALS, seed, latency_weight=latency_weight, options=settings)
         utility = played.rewards if real is None else real[played.order, played.actions]
         total = np.zeros(problem.n)
         np.add.at(total, played.order.ravel(), utility.ravel())
         return total / len(played.order)
 
-    # in a table with gaps, predicted cells do not count for the choice of a policy
-    real = None if problem.observed is None else real_values(problem, rho).utility
-    base = per_query(BEST_SINGLE)
+    base = utilities_of(BEST_SINGLE)
     rows: list[dict[str, Any]] = []
     failed: dict[str, str] = {}
     for policy in names:
         try:
-            values = per_query(policy)
-        except CabsError as error:  # its own fault: the others are compared all the same
+            values = utilities_of(policy)
+        except CabsError as error:  # the fault of this policy: the others are compared all the same
             failed[policy] = str(error)
             continue
         lead = values - base
-        errors = [mean_error(x, clusters=problem.clusters).value for x in (values, lead)]
-        rows.append(
-            {
-                "policy": policy,
-                "utility": float(values.mean()),
-                "se": errors[0],
-                "lead": float(lead.mean()),
-                "lead_se": errors[1],
-                "n": problem.n,
-            }
-        )
+        row = {
+            "policy": policy,
+            "utility": float(values.mean()),
+            "se": mean_error(values, clusters=problem.clusters).value,
+            "lead": float(lead.mean()),
+            "lead_se": mean_error(lead, clusters=problem.clusters).value,
+            "n": problem.n,
+        }
+        rows.append(row)
     if not rows:
-        raise RouterError(
-            f"no policy could be played: {'; '.join(f'{p}: {why}' for p, why in failed.items())}"
-        )
-    return ChosenPolicy(max(rows, key=lambda r: r["utility"])["policy"], float(rho), rows, failed)
+        reasons = "; ".join(f"{policy}: {reason}" for policy, reason in failed.items())
+        raise RouterError(f"no policy could be played: {reasons}")
+    best = max(rows, key=lambda row: row["utility"])
+    return ChosenPolicy(best["policy"], float(rho), rows, failed)
 
 
 def build_bundle(
@@ -163,146 +165,217 @@ def build_bundle(
     seen: Sequence[str] = (),
     provenance: Mapping[str, Any] | None = None,
 ) -> ChosenPolicy:
-    """Write the bundle of a pool into `target`, whole or not at all.
+    """Write the bundle of a pool, whole or not at all.
 
     Args:
-        inputs: folders of the artifacts that `Ingredients.read` reads, or these ingredients.
-        policy: its name; None: as the pool says (`router.policy`), else its best on validation at this rho.
-        rho, epsilon: cost sensitivity and share of uniform exploration; None: as the pool says.
-        mode: route, shadow or guarded.
-        free: arms that cost nothing, beside those of the pool. For other arms a mean cost of 0 is refused,
-            because it is usually a missing price.
-        prompts: keep some train prompts for explanations.
-        seen: further prompts that it was trained on, as texts or as their hashes in an event log.
+        target: folder of the bundle.
+        pool: from which the artifacts were made.
+        inputs: {stage: folder} of the artifacts that `Ingredients.read` reads, or the ingredients themselves.
+        policy: its name. None takes `router.policy` of the pool file, else the best one on validation.
+        rho: cost sensitivity. None takes the pool's.
+        epsilon: share of uniform exploration. None takes the pool's.
+        mode: `route`, `shadow` or `guarded`.
+        free: models that cost nothing, beside those of the pool. A mean cost of 0 is refused for other
+            models, because the price is usually missing.
+        prompts: True keeps some train prompts for explanations.
+        seen: further prompts on which the router was trained, as texts or as their hashes in an event log.
+        provenance: further entries of `Manifest.provenance`.
 
     Returns:
-        what was chosen, with the validation figures of every candidate.
+        the chosen policy, with the validation figures of every candidate.
 
     Raises:
-        RouterError: an arm without a price, or a policy that exists in replay only.
+        RouterError: a model has no price, or the policy exists in replay only.
         ProvenanceError: the artifacts do not belong together.
     """
     defaults = pool.router
-    policy, epsilon = policy or defaults.policy, defaults.epsilon if epsilon is None else epsilon
+    policy = policy or defaults.policy
+    epsilon = defaults.epsilon if epsilon is None else epsilon
     rho = pool.router_rho if rho is None else float(rho)
     check_mode(mode, epsilon)
-    ingredients = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
-    table, split, vectors, options = (
-        ingredients.outcomes,
-        ingredients.split,
-        ingredients.embeddings,
-        ingredients.options,
-    )
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
-    # problems and oracles are as large as the train split: one of them at a time
-    validation = ingredients.problem("validation")
-    unknown = unknown_arms(validation)
-    choice = choose_policy(
-        validation,
-        pool.policies if policy is None else [policy],
-        rho,
-        options=options,
-        seed=pool.replay.order_seed,
-        latency_weight=pool.replay.latency_weight,
-    )
-    del validation
-    test = ingredients.problem("test")
-    name, seed = choice.policy, pool.replay.order_seed
-    stream = make_stream(test, rho)
-    built = policy_of_trial(
-        stream, name, seed=seed, pool=pool.name, horizon=test.n, options=options.get(name)
-    )
-    means = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho).utilities.mean(
-        axis=0
-    )
-    of_problem = {"problem": test.content_hash(), "horizon": test.n}
-    names, fallback = test.arms, test.arms[int(means.argmax())]
-    built.algorithm.fit_for_serving(stream.offline)
-    del test, stream
-    ends = min(pool.replay.rhos), max(pool.replay.rhos)
+    ingredients = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
+    table = ingredients.outcomes
+    seed = pool.replay.order_seed
+    # problems and oracles are as large as the train split, so only one of them is in memory at a time
+    choice, has_unknown_answers = _choose(pool, ingredients, policy, rho)
+    start = _start_policy(pool, ingredients, choice.policy, rho)
     spends = None
-    if built.algorithm.any_rho_now() and ends[0] < ends[1]:
-        spends = spending(
-            ingredients.problem("validation"),
-            name,
-            (ends[0], highest_rho(*ends)),
-            seed=seed,
-            pool=pool.name,
-            options=options.get(name),
-        )
+    if start.policy.algorithm.any_rho_now():
+        spends = _spending(pool, ingredients, choice.policy)
     oracles = ingredients.oracles()
-    if oracles.arms != names or oracles.inputs != vectors.shape[1] or len(split) != len(vectors):
-        raise ProvenanceError(
-            f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({names}, "
-            f"{vectors.shape[1]}-d) do not belong together: run the chain again"
-        )
-    train = np.flatnonzero(split == "train")
-    arms = arms_of(table, train, (*defaults.free, *free))
-    encoding = ingredients.encoding
+    _check_together(pool, ingredients, oracles, start.arms)
+    train = np.flatnonzero(ingredients.split == "train")
     settings = pool.encoder.model_dump(mode="json")
-    record = encoder_record(settings["name"])
-    transformer = record is None or not record.path
-    if transformer:
-        settings["dtype"] = encoding["dtype"]
+    is_transformer = _is_transformer(settings["name"])
+    if is_transformer:
+        settings["dtype"] = ingredients.encoding["dtype"]
+    further = provenance or {}
+    # predictions (from a log, from prices) are no evidence, nor are gaps that no prediction fits
+    is_measured = not (pool.logged or has_unknown_answers or further.get("cold"))
+    int8 = defaults.int8
     manifest = {
         "pool": pool.name,
-        "policy": name,
+        "policy": choice.policy,
         "rho": rho,
         "rhos": sorted(pool.replay.rhos),
-        "arms": arms,
-        "fallback": fallback,
+        "arms": arms_of(table, train, (*defaults.free, *free)),
+        "fallback": start.fallback,
         "encoder": settings,
-        "identity": encoding["identity"] + ("-int8" if transformer and defaults.int8 else ""),
+        "identity": ingredients.encoding["identity"] + ("-int8" if is_transformer and int8 else ""),
         "epsilon": float(epsilon),
         "mode": mode,
-        # predictions (from a log, from prices) are no evidence, nor are gaps that no prediction fits
-        "evidence": {} if pool.logged or unknown or (provenance or {}).get("cold") else choice.evidence(),
+        "evidence": choice.evidence() if is_measured else {},
         "provenance": {
-            **of_problem,
+            "problem": start.problem,
+            "horizon": start.horizon,
             "pool_settings": pool.content_hash(),
             "seed": seed,
-            "options": built.settings.model_dump(mode="json"),
+            "options": start.policy.settings.model_dump(mode="json"),
             "spending": spends,
             "validation": [_json_row(row) for row in choice.rows],
-            "versions": {
-                p: metadata.version(p) for p in ("cabs-routing", "numpy", "numba", "torch", "scikit-learn")
-            },
-            **(provenance or {}),
+            "versions": {name: metadata.version(name) for name in _VERSIONS},
+            **further,
         },
     }
-    built.router = stable_hash(manifest, 16)  # not a random name: what is made again is the same bundle
-    with writing(target, manifest) as folder:
-        built.save(folder / "policy")
-        cut_oracles(oracles, needs_of(built)).save(folder / "oracles")
-        del built, oracles
-        if transformer:
-            write_transformer(pool.encoder, encoding, folder / ENCODER, int8=defaults.int8)
-            if defaults.int8:
-                held_out = [table.prompts[i] for i in validation_rows(split)]
+    # the name is no random one: a bundle that is made again from the same inputs is the same bundle
+    start.policy.router = stable_hash(manifest, 16)
+    with write_bundle(target, manifest) as folder:
+        start.policy.save(folder / "policy")
+        cut_oracles(oracles, needs_of(start.policy)).save(folder / "oracles")
+        del start, oracles
+        if is_transformer:
+            write_transformer(pool.encoder, ingredients.encoding, folder / ENCODER, int8=int8)
+            if int8:
+                held_out = [table.prompts[i] for i in validation_rows(ingredients.split)]
                 check_int8(folder, settings, ingredients.problem("validation"), held_out, rho)
         else:
-            write_fitted(pool.encoder, ingredients.fitted_on, encoding["identity"], folder / ENCODER)
+            identity = ingredients.encoding["identity"]
+            write_fitted(pool.encoder, ingredients.fitted_on, identity, folder / ENCODER)
         if prompts:
-            texts = [table.prompts[i] for i in train]
-            real = (
-                table.scores
-                if table.answered is None
-                else np.where(table.answered == 1, table.scores, np.nan)
-            )
-            Neighbours.of(vectors[train], texts, real[train], [a["name"] for a in arms], seed).save(
-                folder / "neighbours"
-            )
-        trained_on = [*(table.prompts[i] for i in np.flatnonzero(split != "test")), *seen]
-        np.save(folder / SEEN, np.unique(prompt_hashes(trained_on)))
+            _neighbours(ingredients, train, seed).save(folder / "neighbours")
+        trained_on = [table.prompts[i] for i in np.flatnonzero(ingredients.split != "test")]
+        np.save(folder / SEEN, np.unique(prompt_hashes([*trained_on, *seen])))
         (folder / CARD).write_text(model_card(manifest), encoding="utf-8")
-        needed = serving_requirements(name, settings["name"])
+        needed = serving_requirements(choice.policy, settings["name"])
         (folder / REQUIREMENTS).write_text(needed, encoding="utf-8")
     return choice
 
 
+@dataclass(frozen=True)
+class _Start:
+    """A policy as it starts to serve, and facts about the test problem from which it starts.
+
+    Attributes:
+        policy: ready to decide for texts.
+        arms: names of the models.
+        fallback: model of largest mean utility on the train split.
+        problem: content hash of the test problem.
+        horizon: number of its queries.
+    """
+
+    policy: SafePolicy
+    arms: list[str]
+    fallback: str
+    problem: str
+    horizon: int
+
+
+def _choose(
+    pool: ModelPool, ingredients: Ingredients, policy: str | None, rho: float
+) -> tuple[ChosenPolicy, bool]:
+    """Return the choice on validation, and True if a model has gaps there that no prediction fits.
+
+    Args:
+        policy: the only candidate. None compares all policies of the pool.
+    """
+    validation = ingredients.problem("validation")
+    choice = choose_policy(
+        validation,
+        pool.policies if policy is None else [policy],
+        rho,
+        options=ingredients.options,
+        seed=pool.replay.order_seed,
+        latency_weight=pool.replay.latency_weight,
+    )
+    return choice, bool(unknown_arms(validation))
+
+
+def _start_policy(pool: ModelPool, ingredients: Ingredients, policy: str, rho: float) -> _Start:
+    """Return a policy as it starts on the test problem, fitted for serving."""
+    test = ingredients.problem("test")
+    stream = make_stream(test, rho)
+    built = policy_of_trial(
+        stream,
+        policy,
+        seed=pool.replay.order_seed,
+        pool=pool.name,
+        horizon=test.n,
+        options=ingredients.options.get(policy),
+    )
+    train = Offline(test.offline_contexts, test.offline_scores, test.offline_costs, rho)
+    best = int(train.utilities.mean(axis=0).argmax())
+    content = test.content_hash()
+    built.algorithm.fit_for_serving(stream.offline)
+    return _Start(built, test.arms, test.arms[best], content, test.n)
+
+
+def _spending(pool: ModelPool, ingredients: Ingredients, policy: str) -> dict[str, list[float]] | None:
+    """Return the mean cost of a request by rho on validation, or None if the pool has one rho only."""
+    low = min(pool.replay.rhos)
+    high = max(pool.replay.rhos)
+    if low >= high:
+        return None
+    return spending(
+        ingredients.problem("validation"),
+        policy,
+        (low, highest_rho(low, high)),
+        seed=pool.replay.order_seed,
+        pool=pool.name,
+        options=ingredients.options.get(policy),
+    )
+
+
+def _check_together(pool: ModelPool, ingredients: Ingredients, oracles: Oracles, arms: list[str]) -> None:
+    """Raise ProvenanceError unless oracles, embeddings, split and problem fit together."""
+    width = ingredients.embeddings.shape[1]
+    rows_fit = len(ingredients.split) == len(ingredients.embeddings)
+    if oracles.arms == arms and oracles.inputs == width and rows_fit:
+        return
+    raise ProvenanceError(
+        f"pool {pool.name!r}: the oracles ({oracles.arms}, {oracles.inputs}-d) and the problem ({arms}, "
+        f"{width}-d) do not belong together: run the chain again"
+    )
+
+
+def _is_transformer(encoder: str) -> bool:
+    """Return True if an encoder of a pool file is a transformer."""
+    record = encoder_record(encoder)
+    return record is None or not record.path
+
+
+def _neighbours(ingredients: Ingredients, train: np.ndarray, seed: int) -> Neighbours:
+    """Return train prompts for explanations, with the scores of the models that answered them.
+
+    Args:
+        train: rows of the train split.
+    """
+    table = ingredients.outcomes
+    scores = table.scores
+    if table.answered is not None:
+        scores = np.where(table.answered == 1, table.scores, np.nan)
+    texts = [table.prompts[i] for i in train]
+    return Neighbours.sample(ingredients.embeddings[train], texts, scores[train], table.arms, seed)
+
+
 def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dict[str, Any]]:
-    """What a bundle says of every arm: name, mean score and cost (USD) on train prompts, and if it is free.
+    """Return the entry of every model in a bundle's manifest: `name`, `mean_score`, `mean_cost`, `free`.
+
+    Args:
+        table: outcomes of the pool.
+        train: rows of the train split, over which the means are taken. Costs are in USD.
+        free: names of the models that cost nothing.
 
     Raises:
         RouterError: an arm costs nothing and is not declared free, or `free` names an unknown arm.
@@ -310,20 +383,21 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
     unknown = sorted(set(free) - set(table.arms))
     if unknown:
         raise RouterError(f"free names {unknown[0]!r}; the arms are {', '.join(table.arms)}")
-    scores, costs = table.scores[train].mean(axis=0), table.costs[train].mean(axis=0)
-    without = [a for a, c in zip(table.arms, costs, strict=True) if c <= 0.0 and a not in free]
-    if without:
+    scores = table.scores[train].mean(axis=0)
+    costs = table.costs[train].mean(axis=0)
+    unpriced = [arm for arm, cost in zip(table.arms, costs, strict=True) if cost <= 0.0 and arm not in free]
+    if unpriced:
         raise RouterError(
-            f"{without[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its "
-            f"price in the pool file, or say there that it is free (router: {{free: [{without[0]}]}}; cabs "
-            f"export --free {without[0]!r})"
+            f"{unpriced[0]!r} costs 0 USD on every train prompt, which usually is a missing price: give its "
+            f"price in the pool file, or say there that it is free (router: {{free: [{unpriced[0]}]}}; cabs "
+            f"export --free {unpriced[0]!r})"
         )
     return [
-        {"name": arm, "mean_score": float(s), "mean_cost": float(c), "free": arm in free}
-        for arm, s, c in zip(table.arms, scores, costs, strict=True)
+        {"name": arm, "mean_score": float(score), "mean_cost": float(cost), "free": arm in free}
+        for arm, score, cost in zip(table.arms, scores, costs, strict=True)
     ]
 
 
 def bundle_size(folder: str | Path) -> int:
-    """Bytes of a bundle, after verifying it."""
+    """Return the size of a bundle in bytes, after verifying its files."""
     return sum((Path(folder) / name).stat().st_size for name in read_manifest(folder).files)

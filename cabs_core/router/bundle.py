@@ -1,17 +1,19 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
-    router.json   format, id, arms with prices, rho, encoder, how it explores, provenance, files with SHA-256
-    README.md     model card
-    requirements.txt  what a machine installs that only serves it (`requirements`)
-    policy/       policy.json, state.npz
-    oracles/      the predictors that the policy needs
-    encoder/      the ONNX graph and tokenizer of a transformer; of another encoder its arrays and settings
-    neighbours/   train prompts for explanations, unless they were left out
-    seen.npy      hashes of the prompts that it was trained or chosen on: a comparison leaves them out
-    events.sqlite a copy of a log that was in memory, where `Router.save` wrote it: which may still be scored
+    router.json       format, id, arms with prices, rho, encoder, how it explores, provenance, files with
+    SHA-256 README.md         model card
+    requirements.txt  packages for a machine that only serves the bundle (`requirements`)
+    policy/           policy.json, state.npz
+    oracles/          the predictors that the policy needs
+    encoder/          ONNX graph and tokenizer of a transformer; arrays and settings of another encoder
+    neighbours/       train prompts for explanations, unless they were left out
+    seen.npy          hashes of the prompts on which the router was trained or chosen: a comparison leaves
+    them
+                      out
+    events.sqlite     copy of a log in memory, written by `Router.save`: its decisions may still be scored
 
-Written whole or not at all; every file is compared with its hash when the bundle is opened. Never changed in
-place: what is learnt lies beside it (`learner`).
+A bundle is written whole or not at all, and every file is compared with its hash when the bundle is opened. A
+bundle is never changed in place: what is learnt lies beside it (`learner`).
 """
 
 import hashlib
@@ -33,25 +35,34 @@ FORMAT = 2
 HEADER = "router.json"
 SEEN = "seen.npy"
 CARD = "README.md"
-#: what the pool's report said when the router was exported, in words
+#: The answer of the pool's report at the time of the export, in words.
 HELD_OUT = "held_out.md"
-#: files that an export, a hub or its users put beside those of a bundle; they are not verified
-_BESIDE = (HELD_OUT, "LICENSE", ".gitattributes")
+#: Files that an export, a hub or its users put beside those of a bundle. They are not verified.
+_UNVERIFIED = (HELD_OUT, "LICENSE", ".gitattributes")
 
 
 @dataclass(frozen=True)
 class Manifest:
-    """What `router.json` says.
+    """Content of `router.json`.
 
     Attributes:
-        pool, policy, rho: what was replayed. rhos: the pool's grid, whose range is a budget's (`Pacer`).
-        arms: one dict per arm: name, mean_score and mean_cost on the train split (USD), free: 0 is meant.
-        fallback: the arm of largest mean utility on the train split; answers in shadow and guarded mode.
-        epsilon: share of uniform exploration over the available arms. mode: route, shadow or guarded.
-        encoder: settings; identity: hash of weights, tokenizer and settings.
-        evidence: paired difference of the policy to the fallback on validation: mean, se, n; empty for a log.
-        provenance: hashes of what it was made from, replay settings, versions.
-        id: hash of all files and settings; a bundle made again from the same inputs has the same id.
+        pool: name of the pool from which the router was built.
+        policy: name of the policy.
+        rho: cost sensitivity at which the policy was chosen, score units per USD.
+        rhos: the pool's grid of rho. A pacer moves rho within twice its range (`Pacer`).
+        arms: one dict per model: `name`, `mean_score` and `mean_cost` (USD a call) on the train split, and
+            `free`, True if a cost of 0 is meant.
+        fallback: model of largest mean utility on the train split. It answers in shadow and guarded mode.
+        encoder: settings of the encoder.
+        identity: hash of the encoder's weights, tokenizer and settings.
+        epsilon: share of uniform exploration over the available models.
+        mode: `route`, `shadow` or `guarded`.
+        evidence: difference in utility of the policy to the fallback on validation, paired by query: `mean`,
+            `se`, `n`. Empty if nothing was measured on real outcomes.
+        provenance: hashes of the inputs, replay settings and versions.
+        files: {path in the folder: SHA-256}.
+        id: hash of all files and settings. A bundle that is made again from the same inputs has the same id.
+        format: version of the format.
     """
 
     pool: str
@@ -76,14 +87,18 @@ class Manifest:
         return [arm["name"] for arm in self.arms]
 
     def digest(self) -> str:
-        """Hash (16 hex characters) of everything but the id itself."""
+        """Return the hash (16 hex characters) of everything but the id itself."""
         content = {k: v for k, v in asdict(self).items() if k != "id"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
 
 @contextmanager
-def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
-    """Yield an empty folder to fill; it becomes the bundle, with hashes and id, when the block ends well."""
+def write_bundle(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
+    """Yield an empty folder to fill. It becomes the bundle, with hashes and id, if the block raises nothing.
+
+    Args:
+        manifest: fields of `Manifest` but `files`, `id` and `format`.
+    """
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary
         files = {
@@ -97,7 +112,7 @@ def writing(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]:
 
 
 def held_out_text(folder: str | Path) -> str:
-    """Return what the report said when the router was exported, or that nothing was said."""
+    """Return the answer of the pool's report when the router was exported, or that there is none."""
     path = Path(folder) / HELD_OUT
     if path.is_file():
         return path.read_text(encoding="utf-8").strip()
@@ -105,21 +120,28 @@ def held_out_text(folder: str | Path) -> str:
 
 
 def contents_of(folder: str | Path) -> Contents:
-    """What a bundle at `folder` consists of, so that nothing else that lies there is ever replaced."""
+    """Return the files of which a bundle at `folder` consists, so that no other file there is ever replaced.
+
+    If `router.json` cannot be read, the files are those that any bundle may have.
+    """
     try:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
         files = (HELD_OUT, *data["files"])
-    except (OSError, ValueError, KeyError, TypeError):  # damaged: what a bundle is made of
+    except (OSError, ValueError, KeyError, TypeError):
         parts = ("policy", "oracles", "encoder", "neighbours")
         files = (SEEN, CARD, HELD_OUT, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
     return Contents("a router", HEADER, files, ("files", "identity"))
 
 
 def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
-    """The manifest of a bundle, after comparing every file with its hash.
+    """Return the manifest of a bundle.
+
+    Args:
+        verify: True compares every file with its hash first.
 
     Raises:
-        ProvenanceError: no bundle, another format, or a named file that is missing, altered or not listed.
+        ProvenanceError: there is no bundle, it has another format, or a file is missing, altered or not
+            listed. The error names the file.
     """
     folder = Path(folder)
     path = folder / HEADER
@@ -137,10 +159,10 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
             f"{folder}`"
         ) from None
     if data.get("format") != FORMAT:
-        later = isinstance(data.get("format"), int) and data["format"] > FORMAT
-        what = "update this software" if later else "export the router again"
+        is_newer = isinstance(data.get("format"), int) and data["format"] > FORMAT
+        advice = "update this software" if is_newer else "export the router again"
         raise ProvenanceError(
-            f"{path}: format {data.get('format')!r}, this version reads format {FORMAT}: {what}"
+            f"{path} has format {data.get('format')!r}, and this version reads format {FORMAT}: {advice}"
         )
     try:
         manifest = Manifest(**data)
@@ -154,6 +176,7 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
 
 
 def _verify(folder: Path, manifest: Manifest) -> None:
+    """Raise ProvenanceError unless the files of a bundle are those of its manifest, each with its hash."""
     files = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()} - {HEADER}
     for name, digest in manifest.files.items():
         path = folder / name
@@ -163,25 +186,29 @@ def _verify(folder: Path, manifest: Manifest) -> None:
             raise ProvenanceError(f"{path} is missing: export the router again")
         if hash_file(path) != digest:
             raise ProvenanceError(f"{path} was altered since the bundle was written: export the router again")
-    files -= {name for name in files if name in _BESIDE or name.startswith(".cache/huggingface/")}
-    if extra := sorted(files - set(manifest.files)):
+    files -= {name for name in files if name in _UNVERIFIED or name.startswith(".cache/huggingface/")}
+    extra = sorted(files - set(manifest.files))
+    if extra:
         raise ProvenanceError(f"{folder} holds {extra[0]!r}, which is no part of the bundle: take it away")
 
 
 def prompt_hashes(prompts: Sequence[str]) -> np.ndarray:
-    """`[n]` uint64, from BLAKE2b of each text."""
+    """Return the first 8 bytes of the BLAKE2b hash of every text, `[n]` uint64."""
     digests = [hashlib.blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in prompts]
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
 
 def seen_prompts(folder: str | Path) -> np.ndarray:
-    """Sorted hashes `[m]` of the prompts that a bundle was trained or chosen on."""
+    """Return the sorted hashes `[m]` of the prompts on which a bundle was trained or chosen.
+
+    The array is empty if the bundle does not list them.
+    """
     path = Path(folder) / SEEN
     return np.load(path, allow_pickle=False) if path.is_file() else np.zeros(0, dtype="<u8")
 
 
 def check_mode(mode: str, epsilon: float) -> None:
-    """RouterError unless mode and epsilon fit together."""
+    """Raise RouterError unless the mode exists, epsilon is in [0, 1], and both fit together."""
     if mode not in ("route", "shadow", "guarded"):
         raise RouterError(f"mode {mode!r}: expected route, shadow or guarded")
     if not 0.0 <= epsilon <= 1.0:

@@ -1,4 +1,4 @@
-"""The model card of a bundle, in Markdown."""
+"""Writes the model card of a bundle, in Markdown."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,8 +14,16 @@ _PREDICTED = " The pool's source is a log: where a model did not answer, its out
 
 
 def model_card(manifest: Mapping[str, Any]) -> str:
-    """What it is, from which data, how good on validation, what it costs, what it cannot know."""
-    evidence, source = manifest["evidence"], manifest["provenance"]
+    """Return the model card of a bundle, in Markdown.
+
+    The card says what the router is, from which data it was made, how good it is on validation, what it
+    costs, and what it cannot know.
+
+    Args:
+        manifest: fields of `Manifest`.
+    """
+    evidence = manifest["evidence"]
+    source = manifest["provenance"]
     lines = [
         f"# Router for pool {manifest['pool']}",
         "",
@@ -79,7 +87,7 @@ def model_card(manifest: Mapping[str, Any]) -> str:
 
 
 def _judged(manifest: Mapping[str, Any]) -> list[str]:
-    """Say how good the router is on prompts that played no part in making what was judged."""
+    """Return the lines on the quality of the router, on prompts that played no part in making it."""
     source = manifest["provenance"]
     lines = ["## How good it is", ""]
     judged = source.get("judged")
@@ -96,7 +104,7 @@ def _judged(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _figures(judged: Mapping[str, Any]) -> list[str]:
-    """Return quality, difference to today's model and price, and which routers they were measured on."""
+    """Return the lines with mean score, difference to today's model and price, and their origin."""
     if judged["quality"] is None or judged["difference"] is None:
         return ["The data at hand cannot tell its mean score."]
     interval = ""
@@ -120,7 +128,12 @@ def _figures(judged: Mapping[str, Any]) -> list[str]:
 
 
 def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]:
-    """The policies on validation; without the standard errors that predicted outcomes would belie."""
+    """Return a table of the policies on validation, best first.
+
+    Args:
+        rows: of `ChosenPolicy`.
+        errors: False leaves standard errors out, since those of predicted outcomes would be too small.
+    """
     best = sorted(rows, key=lambda r: -r["utility"])
     if not errors:
         return [

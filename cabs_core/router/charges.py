@@ -1,13 +1,13 @@
-"""The expected cost of a call: the part that is known before it, and the one factor that has to be learnt.
+"""Expected cost of a call: a part that is known before the call, and a part with one learnt factor.
 
     expected cost = price in x tokens in  +  predicted cost of the tokens out x factor of the model
 
-Tokens in are those of the whole request, so a long conversation costs what it costs and teaches nothing about
-a model. The predicted cost of the tokens out is that of the bundle's predictor less its part for the prompt.
-The factor of a model is the mean ratio of what its output cost to what was predicted, with `PRIOR` calls of
-ratio 1 before the first.
+Tokens in are those of the whole request, so the length of a conversation is paid for and teaches nothing
+about a model. The predicted cost of the tokens out is the cost that the bundle predicts, less its part for
+the prompt. The factor of a model is the mean ratio of paid to predicted cost of the output, with `PRIOR`
+calls of ratio 1 before the first.
 
-One outcome counts at most `LARGEST` times what was expected, so it moves a factor by less than
+One outcome counts at most `LARGEST` times the expected cost, so it moves a factor by less than
 (LARGEST - 1) / (PRIOR + 1) = 14.3 % upwards, and by less than 1 / (PRIOR + 1) = 4.8 % downwards.
 """
 
@@ -26,70 +26,103 @@ from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 
+#: Calls of ratio 1 that a factor starts with.
 PRIOR = 20.0
+#: Largest ratio of one call, in multiples of the factor so far.
 LARGEST = 4.0
-#: least share of a predicted cost that is that of the output
+#: Smallest share of a predicted cost that counts as the cost of the output.
 LEAST_OUTPUT = 0.1
-#: share of the price of a token in that a cached one saves, where the upstream file does not say
+#: Share of the price of a token in that a cached token saves, if the upstreams file does not say it.
 SAVED = 0.5
-#: what a client may say that a call cost: at most so many times what is known or expected
+#: Largest cost that a client may report, in multiples of the known or expected cost.
 MOST_TIMES = 20.0
 
 
 class Charges:
-    """Factors `[K]` of a router's models."""
+    """Learnt cost factors of a router's models.
+
+    Attributes:
+        n: number of calls of every model, `[K]`.
+        ratios: sum of their ratios of paid to predicted cost of the output, `[K]`.
+    """
 
     def __init__(self, arms: int):
-        self.n, self.ratios = np.zeros(arms), np.zeros(arms)
+        self.n = np.zeros(arms)
+        self.ratios = np.zeros(arms)
 
     @property
     def factors(self) -> np.ndarray:
-        """Mean ratio of paid to predicted cost of the output, per model."""
+        """Mean ratio of paid to predicted cost of the output of every model, `[K]`."""
         ratio: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
         return ratio
 
     def learn(self, arm: int, paid: float, predicted: float) -> None:
-        """An output cost `paid` USD, where the predictor said `predicted` > 0."""
+        """Learn from a call of a model.
+
+        Args:
+            arm: index of the model.
+            paid: cost of the output, USD. A negative one counts as 0.
+            predicted: cost of the output that was predicted, USD. At 0 nothing is learnt.
+        """
         if predicted > 0.0:
             most = LARGEST * float(self.factors[arm])
             self.ratios[arm] += min(max(paid, 0.0) / predicted, most)
             self.n[arm] += 1.0
 
     def state(self) -> dict[str, list[float]]:
-        """JSON values."""
+        """Return the state as JSON values."""
         return {"n": self.n.tolist(), "ratios": self.ratios.tolist()}
 
     def set_state(self, state: Mapping[str, Sequence[float]]) -> None:
-        """Inverse of `state`. Raises ValueError for values that are none."""
-        n, ratios = (np.array(state[name], dtype=np.float64) for name in ("n", "ratios"))
+        """Restore what `state` returned.
+
+        Raises:
+            ValueError: the state has no finite number >= 0 for every model.
+        """
+        n = np.array(state["n"], dtype=np.float64)
+        ratios = np.array(state["ratios"], dtype=np.float64)
         if n.shape != self.n.shape or ratios.shape != n.shape or not (np.isfinite(n) & (ratios >= 0)).all():
             raise ValueError("charges: expected numbers >= 0 for every model")
-        self.n, self.ratios = n, ratios
+        self.n = n
+        self.ratios = ratios
 
 
 def is_amount(value: Any, most: float = sys.float_info.max) -> bool:
-    """Whether a value is a number from 0 to `most`: JSON and Python have integers that no double holds."""
+    """Return True if a value is a number from 0 to `most`.
+
+    JSON and Python have integers that no double holds, hence the default of `most`.
+    """
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
     return bool(number and 0.0 <= value <= most)
 
 
 def check_client_cost(cost: Any, *usual: float | None) -> None:
-    """RouterError for a cost from a client that is no number from 0 to MOST_TIMES the largest known or
-    expected one, in USD."""
-    most = min(MOST_TIMES * max((value for value in usual if value is not None), default=0.0), MOST_CALL_USD)
+    """Check the cost of a call that a client reports.
+
+    Args:
+        cost: USD.
+        usual: known and expected costs of the call, USD. One that is None is not known.
+
+    Raises:
+        RouterError: the cost is no number from 0 to `MOST_TIMES` times the largest usual cost.
+    """
+    largest = max((value for value in usual if value is not None), default=0.0)
+    most = min(MOST_TIMES * largest, MOST_CALL_USD)
     if not is_amount(cost, most):
         raise RouterError(
-            f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, {MOST_TIMES:g} times the expected"
+            f"cost {cost!r:.60}: expected USD from 0 to {most:.3g}, which is at most {MOST_TIMES:g} times "
+            "the expected cost"
         )
 
 
 @dataclass(frozen=True)
 class Charge:
-    """Expected cost of a request at every model, USD `[K]`.
+    """Expected cost of a request at every model, `[K]` USD.
 
     Attributes:
-        cost: of the whole call. input: its known part, for the tokens in. output: what was predicted for the
-            tokens out, before what was learnt.
+        cost: of the whole call.
+        input: its known part, for the tokens in.
+        output: predicted for the tokens out, before the learnt factor.
     """
 
     cost: np.ndarray
@@ -98,59 +131,72 @@ class Charge:
 
 
 class Prices:
-    """Prices `[K]` of a router's models, USD per token in.
+    """Prices of a router's models.
 
     Args:
-        arms: names. million: {name: USD per one million tokens in}; a model that is absent has no known
-            price, and its predicted cost stays as it is.
-        means: {name: mean cost of a call, USD}, where the policy predicts none.
-        cached: {name: (USD per one million tokens in, the same when cached or None)}.
+        arms: names of the models.
+        per_million: {model: USD per one million tokens in}. A model that is absent has no known price, and
+            its predicted cost stays as it is.
+        means: mean cost of a call of every model, `[K]` USD. They are used if the policy predicts no costs.
+        cached: {model: (USD per one million tokens in, USD per one million cached tokens in, or None if
+            unknown)}.
 
     Attributes:
-        savings: `[K]` USD that a token in costs less when cached; 0 without a price.
+        priced: bool `[K]`, True for the models with a price.
+        input: `[K]` USD per token in; 0 without a price.
+        savings: `[K]` USD that a token in costs less when it is cached; 0 without a price.
+
+    Raises:
+        RouterError: a price is of an unknown model, or is no finite number >= 0.
     """
 
     def __init__(
         self,
         arms: Sequence[str],
-        million: Mapping[str, float],
+        per_million: Mapping[str, float],
         means: Sequence[float] = (),
         cached: Mapping[str, tuple[float, float | None]] | None = None,
     ):
-        unknown = sorted(set(million) - set(arms))
+        unknown = sorted(set(per_million) - set(arms))
         if unknown:
             raise RouterError(f"prices: unknown model {unknown[0]!r}; this router knows {', '.join(arms)}")
-        values = np.array([million.get(arm, np.nan) for arm in arms], dtype=np.float64)
+        values = np.array([per_million.get(arm, np.nan) for arm in arms], dtype=np.float64)
         if (values < 0).any() or np.isinf(values).any():
             raise RouterError("prices: expected USD >= 0 per one million tokens")
         self.priced = np.isfinite(values)
         self.input = np.where(self.priced, values, 0.0) / PRICED_TOKENS
         self.means = np.array(means, dtype=np.float64)
-        pairs = [(cached or {}).get(arm, (0.0, None)) for arm in arms]
-        saved = [SAVED * full if low is None else max(full - low, 0.0) for full, low in pairs]
+        saved = []
+        for arm in arms:
+            full, low = (cached or {}).get(arm, (0.0, None))
+            saved.append(SAVED * full if low is None else max(full - low, 0.0))
         self.savings = np.array(saved) / PRICED_TOKENS
 
     @classmethod
-    def of(cls, manifest: Manifest, options: RouterOptions) -> Prices:
-        """Those of a bundle's models."""
+    def of_bundle(cls, manifest: Manifest, options: RouterOptions) -> Prices:
+        """Return the prices of a bundle's models, as the options give them."""
         means = [float(arm["mean_cost"]) for arm in manifest.arms]
-        return cls(manifest.names, options.prices or {}, means, options.cache_prices)
+        return cls(manifest.names, options.prices or {}, means=means, cached=options.cache_prices)
 
     def charge(
         self, predicted: np.ndarray | None, text_tokens: float, tokens: float | None, factors: np.ndarray
     ) -> Charge | None:
-        """The expected cost of a request; None: neither the policy nor a price asks for costs.
+        """Return the expected cost of a request at every model.
+
+        Return None if the policy predicts no costs and no model has a price, since nothing reads costs then.
 
         Args:
-            predicted: cost `[K]` that the bundle's predictor gives for the prompt's text; None: none is read.
-            text_tokens: of that text. tokens: of the whole request; None: those of the text.
+            predicted: cost that the bundle predicts for the prompt's text, `[K]` USD. None if the policy
+                reads none.
+            text_tokens: number of tokens of the text.
+            tokens: number of tokens of the whole request. None takes those of the text.
             factors: `[K]` of `Charges`.
         """
         if predicted is None:
             if not self.priced.any():
                 return None
             predicted = self.means
-        into = self.input * (text_tokens if tokens is None else tokens)
+        known = self.input * (text_tokens if tokens is None else tokens)
         least = np.maximum(predicted - self.input * text_tokens, LEAST_OUTPUT * predicted)
-        out = np.where(self.priced, least, predicted)
-        return Charge(into + out * factors, into, out)
+        output = np.where(self.priced, least, predicted)
+        return Charge(known + output * factors, known, output)

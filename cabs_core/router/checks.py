@@ -1,5 +1,4 @@
-"""Checks of a bundle: the replay's decisions, how long one takes, and whether it is better than the one
-deployed.
+"""Checks of a bundle: comparison with the replay and with the deployed bundle, and the time of a decision.
 
 rho is in score units per USD.
 """
@@ -24,22 +23,24 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads
 from cabs_core.router.loaded import Bundle
-from cabs_core.router.promotion import Comparison, judge
+from cabs_core.router.promotion import Comparison, Difference, judge
 from cabs_core.router.router import Router
 
-#: prompts whose requests are computed together
+#: Prompts whose requests are computed together.
 TOGETHER = 128
 
 
 @dataclass(frozen=True)
 class Match:
-    """How a bundle's decisions compare with the replay's, prompt by prompt in the order of trial 0.
+    """Comparison of a bundle's decisions with the replay's, prompt by prompt in the order of trial 0.
 
     Attributes:
-        rounds, different, first: decisions from the stored embeddings, how many differ, the first that does.
+        rounds: number of decisions from the stored embeddings.
+        different: number of those that differ from the replay's.
+        first: round of the first one that differs. None if none does.
         largest: largest difference of a context, prediction or surrogate.
-        text_rounds, text_different: the same with prompts embedded again, one at a time.
-        embedding: largest difference of an embedding; the numbers depend on the batch in the last bits.
+        text_rounds, text_different: the same numbers for prompts that were embedded again, one at a time.
+        embedding: largest difference of such an embedding. Embeddings depend on the batch in the last bits.
     """
 
     rounds: int
@@ -52,7 +53,7 @@ class Match:
 
     @property
     def passed(self) -> bool:
-        """Whether bundle and replay decide alike on the same embeddings."""
+        """True if bundle and replay decide alike on the same embeddings."""
         return self.different == 0
 
 
@@ -64,12 +65,14 @@ def check_bundle_matches_replay(
     rounds: int | None = None,
     text_rounds: int = 200,
 ) -> Match:
-    """Play a problem through the bundle (text or embedding to update) and compare with its replay.
+    """Play a problem through a bundle, from text or embedding to update, and compare with its replay.
 
     Args:
-        problem: the problem that the bundle was chosen for, with embeddings; outcomes arrive at once.
-        prompts: texts of the problem's queries, in its order; None: embeddings are not made again.
-        rounds: of trial 0 to play; None: all. text_rounds: of those, to play from the text as well.
+        folder: of the bundle.
+        problem: from which the bundle was made, with embeddings. Outcomes arrive at once.
+        prompts: texts of the problem's queries, in its order. None embeds no prompt again.
+        rounds: of trial 0 to play. None plays all.
+        text_rounds: of those, to play from the text as well.
 
     Raises:
         ProvenanceError: the bundle was made from another problem, or has learnt since.
@@ -83,7 +86,6 @@ def check_bundle_matches_replay(
         )
     if problem.embeddings is None or problem.prompt_lengths is None:
         raise ProvenanceError(f"problem {problem.pool}/{problem.name} has no embeddings: build it again")
-    options = source["options"]
     played = replay(
         problem,
         manifest.policy,
@@ -92,19 +94,21 @@ def check_bundle_matches_replay(
         source["seed"],
         pool=manifest.pool,
         threads=1,
-        options=options,
+        options=source["options"],
     )
-    rows, expected = played.order[0], played.actions[0]
-    rows = rows[: len(rows) if rounds is None else rounds]
+    expected = played.actions[0]
+    rows = played.order[0]
+    if rounds is not None:
+        rows = rows[:rounds]
+    text_rows = rows[:0] if prompts is None else rows[: min(text_rounds, len(rows))]
     heads = Heads.of_bundle(folder)
     largest = 0.0
+    actions_from_texts = np.zeros(0, dtype=np.int64)
+    gap = 0.0
     with one_blas_thread():
         actions = play_bundle(folder, heads, problem, rows, problem.embeddings)
         for row in rows[:: max(1, len(rows) // 200)]:
             largest = max(largest, _difference(heads, problem, int(row)))
-        different = np.flatnonzero(actions != expected[: len(rows)])
-        actions_from_texts, gap = np.zeros(0, dtype=np.int64), 0.0
-        text_rows = rows[: min(text_rounds, len(rows))] if prompts is not None else rows[:0]
         if prompts is not None and len(text_rows):
             encoder = TextEncoder(manifest.encoder, manifest.identity, folder)
             vectors = np.zeros_like(problem.embeddings)
@@ -112,24 +116,30 @@ def check_bundle_matches_replay(
                 vectors[row] = encoder.encode([prompts[int(row)]])[0]
             gap = float(np.abs(vectors[text_rows] - problem.embeddings[text_rows]).max())
             actions_from_texts = play_bundle(folder, heads, problem, text_rows, vectors)
+    different = np.flatnonzero(actions != expected[: len(rows)])
     return Match(
-        len(rows),
-        len(different),
-        int(different[0]) if len(different) else None,
-        largest,
-        len(text_rows),
-        int((actions_from_texts != expected[: len(text_rows)]).sum()),
-        gap,
+        rounds=len(rows),
+        different=len(different),
+        first=int(different[0]) if len(different) else None,
+        largest=largest,
+        text_rounds=len(text_rows),
+        text_different=int((actions_from_texts != expected[: len(text_rows)]).sum()),
+        embedding=gap,
     )
 
 
 def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Arms `[rows]` that a bundle's policy plays from embeddings `[n, e]`, one by one, with rewards at once.
+    """Return the arms that a bundle's policy plays, one prompt after the other, with rewards at once.
 
-    What the requests predict is computed for some prompts together: of many train prompts, a search of
-    neighbours for one costs as much as for dozens. `_difference` and prompts played from texts see one alone.
+    The requests of `TOGETHER` prompts are computed together, since a search of neighbours for one prompt
+    costs as much as for dozens. `_difference` and prompts that are played from texts compute each request
+    alone.
+
+    Args:
+        rows: queries of the problem to play, in order.
+        embeddings: of all queries of the problem, `[n, e]`.
     """
     lengths = problem.prompt_lengths
     assert lengths is not None
@@ -137,17 +147,21 @@ def play_bundle(
     arms = np.empty(len(rows), dtype=np.int64)
     for start in range(0, len(rows), TOGETHER):
         part = rows[start : start + TOGETHER]
-        for t, (row, request) in enumerate(zip(part, heads.requests(embeddings[part], lengths[part])), start):
+        requests = heads.requests(embeddings[part], lengths[part])
+        for t, (row, request) in enumerate(zip(part, requests, strict=True), start):
             decision = policy.decide(request)
             arms[t] = decision.arm
-            score, cost = float(problem.scores[row, decision.arm]), float(problem.costs[row, decision.arm])
+            score = float(problem.scores[row, decision.arm])
+            cost = float(problem.costs[row, decision.arm])
             policy.update(decision, score, cost)
     return arms
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Largest difference between the policy's inputs for a prompt, computed alone, and the problem's."""
-    embeddings, lengths = problem.embeddings, problem.prompt_lengths
+    """Return the largest difference between the policy's inputs for a prompt, computed alone, and the "
+    "problem's."""
+    embeddings = problem.embeddings
+    lengths = problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
     request = heads.requests(embeddings[row : row + 1], lengths[row : row + 1])[0]
     pairs = [
@@ -165,9 +179,13 @@ def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
 
 @dataclass(frozen=True)
 class Latency:
-    """Time of whole decisions from text, milliseconds: the encoder, the rest, the sum.
+    """Time of decisions from text on one machine, milliseconds.
 
-    A machine's measurement.
+    Attributes:
+        decisions: number of decisions.
+        encoder_p50, encoder_p99: median and 99th percentile of the time of the encoder.
+        rest_p50, rest_p99: of the rest of a decision.
+        total_p50, total_p99: of whole decisions.
     """
 
     decisions: int
@@ -187,19 +205,23 @@ def measure_latency(
     warmup: int = 20,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
-    """Time decisions from text, one at a time, on one thread, log in memory included.
+    """Time decisions from text, one at a time, on one thread, with a log in memory.
 
     Args:
-        prompts: at least one; they are taken in turn, and a repeated prompt is embedded again.
-        clock: seconds; `time.process_time` for processor time.
+        folder: of the bundle.
+        prompts: at least one. They are taken in turn, and a repeated prompt is embedded again.
+        decisions: number of decisions to time.
+        warmup: number of decisions before the first that is timed.
+        clock: returns seconds. `time.process_time` measures processor time.
 
     Raises:
-        RouterError: no prompts, or decisions < 1.
+        RouterError: there is no prompt, or `decisions` < 1.
     """
     if not len(prompts) or decisions < 1:
         raise RouterError("measuring latency needs prompts and at least one decision")
     router = Router.load(folder)
-    encoder, rest = np.empty(decisions), np.empty(decisions)
+    encoder = np.empty(decisions)
+    rest = np.empty(decisions)
     with one_blas_thread():
         for i in range(-warmup, decisions):
             text = prompts[(i + warmup) % len(prompts)]
@@ -210,10 +232,14 @@ def measure_latency(
             router.route(text)
             end = clock()
             if i >= 0:
-                encoder[i], rest[i] = middle - begin, end - middle
+                encoder[i] = middle - begin
+                rest[i] = end - middle
     router.close()
-    parts = [1e3 * np.percentile(v, q) for v in (encoder, rest, encoder + rest) for q in (50, 99)]
-    return Latency(decisions, *(float(p) for p in parts))
+    percentiles = []
+    for seconds in (encoder, rest, encoder + rest):
+        for percent in (50, 99):
+            percentiles.append(float(1e3 * np.percentile(seconds, percent)))
+    return Latency(decisions, *percentiles)
 
 
 def compare_with_champion(
@@ -225,77 +251,94 @@ def compare_with_champion(
     rho: float | None = None,
     margin: float = MARGIN,
 ) -> Comparison:
-    """Both bundles play held-out outcomes in the same order, learning as they go; paired over queries.
+    """Compare two bundles that play held-out outcomes in the same order and learn as they go.
 
-    Of a table with gaps, both learn from real answers alone, and the difference is estimated from these
-    (`problem.gaps`). Where missing answers cannot be known, the interval holds whatever they would be.
+    The comparison is paired over queries. In a table with gaps, both bundles learn from real answers alone,
+    and the difference is estimated from these (`problem.gaps`). If missing answers cannot be known, the
+    interval holds whatever they would be.
 
     Args:
-        prompts: of the problem's queries, held out: seen by neither.
-        rho: cost sensitivity of the utilities compared; None: the challenger's.
+        champion, challenger: folders of the bundles.
+        prompts: of the problem's queries, which neither bundle has seen.
+        rho: cost sensitivity of the utilities that are compared. None takes the challenger's.
         margin: largest loss of utility a request that is accepted.
 
     Raises:
-        RouterError: an arm of a bundle has no outcomes here.
+        RouterError: a model of a bundle has no outcomes in the problem.
     """
     rho = read_manifest(challenger).rho if rho is None else float(rho)
-    old, new = (played_arms(folder, prompts, problem, rho) for folder in (champion, challenger))
+    old = played_arms(champion, prompts, problem, rho)
+    new = played_arms(challenger, prompts, problem, rho)
     return compare_plays(problem, old, new, rho, margin=margin)
 
 
 def compare_plays(
     problem: ReplayProblem, old: np.ndarray, new: np.ndarray, rho: float, *, margin: float = MARGIN
 ) -> Comparison:
-    """Arms `new` against arms `old`, `[n]` of the problem's queries, paired: see `compare_with_champion`."""
-    every, utility = np.arange(problem.n), real_values(problem, rho).utility
-    low, high = utility.copy(), utility.copy()
+    """Compare two ways to play a problem, paired over its queries.
+
+    Args:
+        old, new: arms of champion and challenger, `[n]` in the order of the problem's queries.
+        rho, margin: as of `compare_with_champion`.
+    """
+    every = np.arange(problem.n)
+    utility = real_values(problem, rho).utility
+    low = utility.copy()
+    high = utility.copy()
     if problem.observed is not None:
         unknown = np.zeros(problem.K, dtype=bool)
         unknown[unknown_arms(problem)] = True
         nobody_knows = (problem.observed == 0) & unknown
-        low[nobody_knows], high[nobody_knows] = 0.0, 1.0
-
+        low[nobody_knows] = 0.0
+        high[nobody_knows] = 1.0
     # a real answer of a model that was seldom asked counts as often as its weight
     heaviest = 1.0
     if problem.observed is not None:
         weight = real_weights(problem.observed)
         heaviest = max(1.0, float(weight[every, old].max()), float(weight[every, new].max()))
 
-    def gained(ours: np.ndarray, theirs: np.ndarray) -> PairedSample:
-        """Sample of the challenger's gains, which are 0 where both play the same model."""
+    def gains(ours: np.ndarray, theirs: np.ndarray) -> PairedSample:
+        """Return the sample of the challenger's gains, which are 0 where both play the same model.
+
+        Args:
+            ours: utilities of the challenger's plays, `[n, K]`. theirs: of the champion's.
+        """
         gap = np.where(new == old, 0.0, ours[every, new] - theirs[every, old])
         worst = max(heaviest, float(np.abs(gap).max(initial=0.0)))
         return PairedSample.of(gap, clusters=problem.clusters, worst=worst)
 
-    found = gained(utility, utility)
-    least = gained(low, high)
-    most = gained(high, low)
+    found = gains(utility, utility)
+    least = gains(low, high)
+    most = gains(high, low)
     samples = (found, least, most)
     intervals = [sample.interval(LEVEL / 2) for sample in samples]
     below = max(sample.mean - ends[0] for sample, ends in zip(samples, intervals, strict=True))
     above = max(ends[1] - sample.mean for sample, ends in zip(samples, intervals, strict=True))
-    return judge(
-        float(utility[every, old].mean()),
-        float(utility[every, new].mean()),
-        found.mean,
-        max(sample.standard_error for sample in samples),
-        problem.independent,
-        margin,
+    difference = Difference(
+        champion=float(utility[every, old].mean()),
+        challenger=float(utility[every, new].mean()),
+        mean=found.mean,
+        se=max(sample.standard_error for sample in samples),
+        decisions=problem.independent,
         reach=(below, above),
         collected=problem.asked / problem.n,
         unknown=(found.mean - least.mean, most.mean - found.mean),
-        how="paired" if problem.observed is None else "paired, from real answers",
+        method="paired" if problem.observed is None else "paired, from real answers",
     )
+    return judge(difference, margin)
 
 
 def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
-    """`[n]` arms of the problem that a bundle plays on these prompts in order, without exploring.
+    """Return the arms of the problem that a bundle plays on prompts in order, `[n]`, without exploring.
+
+    The bundle learns from every answer that the problem has.
 
     Raises:
-        RouterError: an arm of the bundle has no outcomes here.
+        RouterError: a model of the bundle has no outcomes in the problem.
     """
     bundle = Bundle.read(folder)
-    policy, names = bundle.policy, bundle.manifest.names
+    policy = bundle.policy
+    names = bundle.manifest.names
     missing = [arm for arm in names if arm not in problem.arms]
     if missing:
         raise RouterError(
@@ -310,7 +353,8 @@ def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProbl
         for i, text in enumerate(prompts):
             request = bundle.heads.requests(vectors[i : i + 1], np.array([float(len(text))]))[0]
             decision = policy.decide(replace(request, rho=served))
-            arm = played[i] = columns[decision.arm]
+            arm = columns[decision.arm]
+            played[i] = arm
             if problem.observed is None or problem.observed[i, arm] > 0:
                 policy.update(decision, float(problem.scores[i, arm]), float(problem.costs[i, arm]))
     return played

@@ -1,4 +1,4 @@
-"""`cabs route | feedback | log | rollback`: what is done with a router."""
+"""The commands `cabs route`, `cabs feedback`, `cabs log` and `cabs rollback`, which work on a router."""
 
 import json
 import sys
@@ -15,10 +15,14 @@ from cabs_core.router.places_cli import LOG, ROUTER, local_router, log_of
 @click.argument("text")
 @ROUTER
 @LOG
-@click.option("--rho", type=float, help="Cost sensitivity for this prompt, score per USD.")
-@click.option("--budget", type=float, help="USD that this prompt may cost.")
+@click.option("--rho", type=float, help="Cost sensitivity for this prompt, score units per USD.")
+@click.option("--budget", type=float, help="USD that the answer to this prompt may cost.")
 @click.option("--available", help="Models that can be called now, separated by commas.")
-@click.option("--explain", is_flag=True, help="Say why: per model score, cost, probability; nearest prompts.")
+@click.option(
+    "--explain",
+    is_flag=True,
+    help="Explain the decision: score, cost and probability of each model, and the nearest prompts.",
+)
 @click.option(
     "--json",
     "as_json",
@@ -35,7 +39,7 @@ def route(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Decide which model answers TEXT ('-': standard input), and log it."""
+    """Decide which model answers TEXT, and log the decision. TEXT - reads standard input."""
     from cabs_core.router.router import Router
 
     if text == "-":
@@ -76,18 +80,23 @@ def route(
 @click.argument("decision")
 @click.option("--score", type=float, help="How good the answer was, from 0 to 1.")
 @click.option("--cost", type=float, help="What the call cost, USD. Default: as recorded or expected.")
-@click.option("--source", help="Who says so. Default: user; with --retract: all who scored it.")
+@click.option(
+    "--source",
+    help="Name of who gives the score. Default: user; with --retract: all who scored the decision.",
+)
 @click.option(
     "--by",
     type=click.Choice(["id", "response_id", "call_id"]),
     default="id",
     show_default=True,
-    help="What DECISION is.",
+    help="Kind of name that DECISION is.",
 )
 @click.option(
-    "--retract", is_flag=True, help="Take its scores back: what was learnt is learnt again without them."
+    "--retract",
+    is_flag=True,
+    help="Take the scores of the decision back. The router then learns again without them.",
 )
-@click.option("--row", is_flag=True, help="With --retract: the decision as well.")
+@click.option("--row", is_flag=True, help="With --retract: take back the decision as well.")
 @ROUTER
 @LOG
 def feedback(
@@ -101,7 +110,7 @@ def feedback(
     folder: Path | str,
     log: str | None,
 ) -> None:
-    """Tell the router how good the answer of a DECISION was, or take that back."""
+    """Tell the router how good the answer of a DECISION was, or take the score back."""
     from cabs_core.router.router import Router
 
     if retract == (score is not None) or (row and not retract):
@@ -125,7 +134,7 @@ def feedback(
 
 @click.group(cls=HelpGroup)
 def log() -> None:
-    """Look after a router's event log."""
+    """Maintain the event log of a router."""
 
 
 @log.command()
@@ -139,9 +148,9 @@ def log() -> None:
 @ROUTER
 @LOG
 def compact(older_than: float, folder: Path | str, log: str | None) -> None:
-    """Remove old decisions that were never scored, kept turns, and what was taken back.
+    """Remove old decisions that were never scored, kept turns, and scores that were taken back.
 
-    What is learnt and estimated does not change: scored decisions stay whole, counts and costs stay. A
+    The learnt state and all estimates stay as they are, since scored decisions, counts and costs stay. A
     removed decision can no longer be scored. Servers may run meanwhile.
     """
     import time

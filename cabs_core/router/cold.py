@@ -1,11 +1,11 @@
-"""A router before anything was measured: models and their prices alone.
+"""A router before anything was measured, from models and their prices alone.
 
-The prior says that dearer models are better: ten times the price is worth PER_DECADE of score, around MEAN.
-Policy `pareto_bandit` starts from it as if PRIOR_ROUNDS calls of each model had said so, and unlearns it as
-scores arrive (`hier_mix` would trust it for thousands: a prior without noise looks certain); a uniform floor
-of exploration keeps the log evaluable. Its bundle has no evidence, so mode `guarded` answers with the
-fallback until scores show that the policy earns more, and `shadow` always does. Contexts are fitted on
-prompts that are made up.
+The prior says that dearer models are better: ten times the price is worth `PER_DECADE` of score, around
+`MEAN`. Policy `pareto_bandit` starts from the prior as if `PRIOR_ROUNDS` calls of each model had confirmed
+it, and unlearns it as scores arrive. (`hier_mix` would trust the prior for thousands of calls, since a prior
+without noise looks certain.) A uniform floor of exploration keeps the log evaluable. The bundle has no
+evidence, so in mode `guarded` the fallback answers until scores show that the policy earns more, and in
+`shadow` always. Contexts are fitted on prompts that are made up.
 """
 
 from collections.abc import Mapping
@@ -30,8 +30,11 @@ from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
 from cabs_core.router.price_prior import OUTPUT, price_of, prior_scores
 
+#: Share of uniform exploration, if none is given.
 EPSILON = 0.1
+#: Calls of each model as which the prior counts.
 PRIOR_ROUNDS = 20.0
+#: Number of made-up prompts on which contexts are fitted.
 _PROMPTS = 600
 
 
@@ -46,15 +49,21 @@ def build_cold(
     mode: str = "route",
     policy: str | None = None,
 ) -> None:
-    """Write a bundle of models that nothing is known of but their prices.
+    """Write a bundle of models of which nothing is known but their prices.
 
     Args:
-        rho: score units per USD. upstreams: {model: its endpoint, with its price}. name: of its pool.
-        encoder: as in a pool file. policy: None: the one that starts from a prior.
-        rho: cost sensitivity; None: the middle of a grid for these prices. epsilon: None: EPSILON.
+        target: folder of the bundle.
+        upstreams: {model: its endpoint, with its price}.
+        name: of the bundle's pool.
+        encoder: as in a pool file.
+        rho: cost sensitivity, score units per USD. None takes the middle of a grid for these prices.
+        epsilon: share of uniform exploration. None takes `EPSILON`.
+        mode: `route`, `shadow` or `guarded`.
+        policy: its name. None takes the policy that starts from a prior.
 
     Raises:
-        RouterError: fewer than two models, or one without a price. EncoderError: there is no such encoder.
+        RouterError: there are fewer than two models, or a model has no price.
+        EncoderError: there is no such encoder.
     """
     models = list(upstreams)
     if len(models) < 2:
@@ -69,7 +78,8 @@ def build_cold(
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
     costs = np.column_stack([[upstreams[m].usd_of_tokens(float(t), OUTPUT) for t in tokens] for m in models])
-    ids, tasks = text_array([f"p{i}" for i in range(n)]), text_array(["all"] * n)
+    ids = text_array([f"p{i}" for i in range(n)])
+    tasks = text_array(["all"] * n)
     scores = np.tile(prior_scores(prices), (n, 1))
     table = Outcomes(query_ids=ids, prompts=texts, tasks=tasks, arms=models, scores=scores, costs=costs)
     grid = grid_for_costs(costs.mean(axis=0))

@@ -1,4 +1,4 @@
-"""Champion and challenger on a log: the doubly robust difference of two routers on held-out decisions.
+"""Comparison of champion and challenger on a log, by the doubly robust difference on held-out decisions.
 
 rho is in score units per USD.
 """
@@ -30,9 +30,9 @@ from cabs_core.evaluation.ope.intervals import (
 from cabs_core.evaluation.ope.models import folds
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.loaded import Bundle
-from cabs_core.router.promotion import Comparison, judge
+from cabs_core.router.promotion import Comparison, Difference, judge
 
-#: the log cannot tell where it never plays more than this share of what two policies differ in
+#: Share of the difference of two policies that the log may never play. Beyond it the log cannot tell.
 NEVER_PLAYED = 0.01
 
 
@@ -44,17 +44,20 @@ def compare_on_log(
     *,
     margin: float = MARGIN,
 ) -> Comparison:
-    """Challenger minus champion at the challenger's rho, without learning and exploration.
+    """Compare two bundles on a log at the challenger's rho, without learning and exploration.
 
     Args:
-        prompts: texts of the log's decisions, which neither has learnt from.
+        champion, challenger: folders of the bundles.
+        prompts: texts of the log's decisions, from which neither bundle has learnt.
+        data: the log's decisions.
         margin: largest loss of utility a request that is accepted.
 
     Raises:
         RouterError: the bundles route between other models, or the log cannot tell.
     """
     rho = read_manifest(challenger).rho
-    old, new = (_probabilities(folder, prompts, data, rho) for folder in (champion, challenger))
+    old = _probabilities(champion, prompts, data, rho)
+    new = _probabilities(challenger, prompts, data, rho)
     return compare_policies(data, old, new, rho, margin=margin)
 
 
@@ -66,90 +69,122 @@ def compare_policies(
     *,
     margin: float = MARGIN,
 ) -> Comparison:
-    """The doubly robust difference of two policies, `new` less `old`, and whether it is at least -margin.
+    """Judge the doubly robust difference of two policies, `new` less `old`, by a margin.
 
-    The estimate is linear in the probabilities, so what both play alike costs no certainty:
-    a log that is too short for either alone may do for their difference.
+    The estimate is linear in the probabilities, so plays that both policies share cost no certainty. A log
+    that is too short for either policy alone may do for their difference.
 
     Args:
-        old, new: [n, today's arms] probabilities. margin: as in `compare_on_log`.
+        data: n decisions of a log.
+        old, new: probabilities of today's arms, `[n, K]`.
+        margin: as of `compare_on_log`.
 
     Raises:
-        RouterError: the log has no propensities, is deterministic, or never plays what they differ in.
+        RouterError: the log has no propensities, is deterministic, or never plays what the policies differ
+            in.
     """
-    n, every = len(data), np.arange(len(data))
+    n = len(data)
     if data.propensities is None:
         raise RouterError(
             "the log has no propensities, and no error is known for estimated ones: "
             "log the probability of every decision"
         )
-    old, new = data.of_all(old), data.of_all(new)
+    old = data.of_all(old)
+    new = data.of_all(new)
     gap = new - old
     clusters = data.dependent()
-    fold, utilities = folds(clusters), clipped_utility(data.scores, data.costs, rho)
-    q = model_of(data, utilities, fold, data.adaptive)
-    error = utilities - q[every, data.actions]
+    utilities = clipped_utility(data.scores, data.costs, rho)
+    q = model_of(data, utilities, folds(clusters), data.adaptive)
+    residuals = utilities - q[np.arange(n), data.actions]
     share = data.shares
-    values = [
-        data.mean(direct(p, q) + weights(p, data.actions, data.propensities) * error) for p in (old, new)
-    ]
-    apart = np.abs(gap).sum(axis=1) / 2.0
-    differing = data.mean(apart)
-    differ_error = mean_error(share * apart + (1.0 - share) * differing, clusters=clusters)
-    most = share_interval(differing, differ_error, LEVEL)[1]
-    if most <= margin:  # whatever the models are worth: a decision is worth 0 to 1
-        differs = percentage(differing, 2)
-        reason = f"the routers differ in {differs} of {n} decisions, so by at most {most:.4f}"
+    champion, challenger = (
+        data.mean(direct(p, q) + weights(p, data.actions, data.propensities) * residuals) for p in (old, new)
+    )
+    # total variation distance of the two policies at every decision, and its mean
+    distance = np.abs(gap).sum(axis=1) / 2.0
+    differing = data.mean(distance)
+    distance_error = mean_error(share * distance + (1.0 - share) * differing, clusters=clusters)
+    most = share_interval(differing, distance_error, LEVEL)[1]
+    if most <= margin:  # whatever the models are worth, since a decision is worth 0 to 1
+        share_in_words = percentage(differing, 2)
         return Comparison(
-            n, values[0], values[1], values[1] - values[0], most, -most, most, margin, n, True, reason
+            queries=n,
+            champion=champion,
+            challenger=challenger,
+            difference=challenger - champion,
+            se=most,
+            low=-most,
+            high=most,
+            margin=margin,
+            needed=n,
+            promote=True,
+            reason=f"the routers differ in {share_in_words} of {n} decisions, so by at most {most:.4f}",
         )
-    never = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
-    if data.mean(np.abs(never).sum(axis=1)) > NEVER_PLAYED:
+    never_played = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
+    if data.mean(np.abs(never_played).sum(axis=1)) > NEVER_PLAYED:
         raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
     if (data.propensities >= 1.0 - 1e-9).all():
         raise RouterError(
             "the log cannot tell: it is deterministic. Log with exploration (epsilon of 0.1 or more)"
         )
     factor = weights(gap, data.actions, data.propensities)
-    here = data.expected_pmf
-    square, size = second_moment(gap, here, share), effective_size(gap, here, share)
-    if data.pmf is None:  # a model's word is not enough, and what was hardly drawn says nothing
-        differ = 2.0 * differing
-        drawn = min(1.0, data.mean(np.abs(factor)) / differ)
-        size = min(size, drawn * n * differ**2 / max(float(((share * factor) ** 2).mean()), 1e-12))
-    # what is never played may earn anything from 0 to 1: how much less, and more, than its model says
-    gained, lost = np.maximum(never, 0.0), np.maximum(-never, 0.0)
-    worth = np.clip(q, 0.0, 1.0)
-    unknown = tuple(data.mean((gained * a + lost * (1.0 - a)).sum(axis=1)) for a in (worth, 1.0 - worth))
-    # what was not seen can matter only where they differ
-    model = share * direct(gap, q) + (1.0 - share) * (values[1] - values[0])
-    gap_error = error_of(model, share * factor, error, clusters, square, size, cautious=True)
+    square = second_moment(gap, data.expected_pmf, share)
+    size = effective_size(gap, data.expected_pmf, share)
+    if data.pmf is None:  # the logged propensities alone prove little, and rarely drawn arms say nothing
+        both = 2.0 * differing
+        drawn = min(1.0, data.mean(np.abs(factor)) / both)
+        size = min(size, drawn * n * both**2 / max(float(((share * factor) ** 2).mean()), 1e-12))
+    # outside of what was seen only the difference of the policies matters
+    model = share * direct(gap, q) + (1.0 - share) * (challenger - champion)
+    gap_error = error_of(model, share * factor, residuals, clusters, square, size, cautious=True)
     half = half_width(gap_error, largest=2.0 * differing, sequence_at=n if data.adaptive else None)
     fixed = float(special.stdtrit(gap_error.degrees, 1.0 - LEVEL / 2.0))
     width = sequence_half_width if data.adaptive else lambda _: fixed
-    return judge(
-        values[0],
-        values[1],
-        values[1] - values[0],
-        gap_error.value,
-        n,
-        margin,
+    difference = Difference(
+        champion=champion,
+        challenger=challenger,
+        mean=challenger - champion,
+        se=gap_error.value,
+        decisions=n,
         half_width=width,
         least=n * LEAST / max(size, 1e-9),
         reach=(half, half),
-        how="doubly robust",
-        unknown=(unknown[0], unknown[1]),
+        method="doubly robust",
+        unknown=_unknown(data, never_played, q),
     )
+    return judge(difference, margin)
+
+
+def _unknown(data: LoggedData, never_played: np.ndarray, q: np.ndarray) -> tuple[float, float]:
+    """Return how much smaller and larger a difference may be because of arms that the log never plays.
+
+    Such an arm may earn anything from 0 to 1, whatever its model says.
+
+    Args:
+        never_played: part of the difference in probabilities that the log never plays, `[n, K]`.
+        q: modelled utilities, `[n, K]`.
+    """
+    gained = np.maximum(never_played, 0.0)
+    lost = np.maximum(-never_played, 0.0)
+    modelled = np.clip(q, 0.0, 1.0)
+    rest = 1.0 - modelled
+    smaller = data.mean((gained * modelled + lost * rest).sum(axis=1))
+    larger = data.mean((gained * rest + lost * modelled).sum(axis=1))
+    return smaller, larger
 
 
 @one_blas_thread()
 def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData, rho: float) -> np.ndarray:
-    """`[n, K]` of a bundle's policy as it stands, in the order of the log's arms."""
+    """Return the probabilities of a bundle's policy as it stands, `[n, K]`, in the order of the log's "
+    "arms."""
     bundle = Bundle.read(folder)
-    policy, names = bundle.policy, bundle.manifest.names
+    policy = bundle.policy
+    names = bundle.manifest.names
     if set(names) != set(data.today):
-        of = ", ".join(data.today)
-        raise RouterError(f"{folder} routes between {', '.join(names)}; the log is of {of}")
+        raise RouterError(
+            f"{folder} routes between {', '.join(names)}; the log is of {', '.join(data.today)}: compare "
+            "routers of the log's models"
+        )
     columns = [names.index(arm) for arm in data.today]
     served = rho if policy.algorithm.any_rho_now() else None
     lengths = np.array([len(text) for text in prompts], dtype=np.float64)

@@ -1,6 +1,6 @@
-"""For which models a log of scored decisions already tells the mean score of always asking that model.
+"""How far a log of scored decisions reaches: the models whose mean score it already tells.
 
-How many decisions that takes is said by `evaluation.ope`, as for `cabs evaluate`.
+`evaluation.ope` says how many decisions that takes, as for `cabs evaluate`.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,16 @@ from cabs_core.evaluation.ope.intervals import LEAST, more_decisions
 
 @dataclass(frozen=True)
 class Reach:
-    """How far the log reaches for one model.
+    """How far a log reaches for one model.
 
     Attributes:
-        n_eff: decisions it is worth for "always this model": (sum w)^2 / sum w^2, w = 1 / p.
-        half_width: of a 95 % interval of its mean score, importance-weighted; None below `LEAST`.
-        needed: further scored decisions until `LEAST`, at the rate so far; 0: reached; None: no score yet.
+        model: name of the model.
+        n_eff: number of equally weighted decisions that the log is worth for "always this model":
+            (sum w)^2 / sum w^2 with w = 1 / p.
+        half_width: of a 95 % interval of the model's mean score, importance-weighted. None if `n_eff` is
+            below `LEAST`.
+        needed: number of further scored decisions until `n_eff` reaches `LEAST`, at the rate so far. 0 if it
+            is reached, None if the model has no score yet.
     """
 
     model: str
@@ -28,38 +32,45 @@ class Reach:
     needed: int | None
 
 
-def reach(model: str, weights: Sequence[float], scores: Sequence[float], scored: int) -> Reach:
-    """How far a log reaches for one model.
+def reach_of(model: str, weights: Sequence[float], scores: Sequence[float], scored: int) -> Reach:
+    """Return how far a log reaches for one model.
 
     Args:
-        weights: of its scored decisions, 1 / p up to a factor, or 0: it counts for nothing. scores: theirs.
+        weights: of the model's scored decisions, 1 / p up to a factor. A decision of weight 0 is left out.
+        scores: of the same decisions, from 0 to 1.
         scored: number of scored decisions of all models.
     """
-    w, s = np.asarray(weights, dtype=np.float64), np.asarray(scores, dtype=np.float64)
-    w, s = w[w > 0.0], s[w > 0.0]
-    n_eff = float(w.sum() ** 2 / (w**2).sum()) if len(w) else 0.0
-    half = None
+    all_weights = np.asarray(weights, dtype=np.float64)
+    counts = all_weights > 0.0
+    w = all_weights[counts]
+    s = np.asarray(scores, dtype=np.float64)[counts]
+    n_eff = 0.0
+    if len(w):
+        n_eff = float(w.sum() ** 2 / (w**2).sum())
+    half_width = None
     if n_eff >= LEAST:
         error = ratio_error(w * s, w)
-        half = error.half_width(largest=1.0)
-    return Reach(model, n_eff, half, more_decisions(scored, n_eff))
+        half_width = error.half_width(largest=1.0)
+    return Reach(model, n_eff, half_width, more_decisions(scored, n_eff))
 
 
 def in_words(reaches: Sequence[Reach]) -> str:
-    """What the log can decide, and when it can decide more."""
-    ready = [r for r in reaches if r.half_width is not None]
+    """Return a sentence on the models that a log can tell apart, and on those that need more decisions."""
+    ready = [reach for reach in reaches if reach.half_width is not None]
     sentences = []
     if len(ready) >= 2:
-        models = ", ".join(f"{r.model} (±{r.half_width:.3f})" for r in ready)
+        models = ", ".join(f"{reach.model} (±{reach.half_width:.3f})" for reach in ready)
         sentences.append(
             f"the log can tell mean scores of {models} apart where they differ by more; make it a pool "
             "(source kind logs)"
         )
-    for r in reaches:
-        if r.half_width is None:
+    for reach in reaches:
+        if reach.half_width is not None:
+            continue
+        if reach.needed is None:
+            sentences.append(f"{reach.model}: no scored decision yet")
+        else:
             sentences.append(
-                f"{r.model}: no scored decision yet"
-                if r.needed is None
-                else f"{r.model}: about {r.needed:,} more scored decisions until the log can say anything"
+                f"{reach.model}: about {reach.needed:,} more scored decisions until the log can say anything"
             )
     return "; ".join(sentences)

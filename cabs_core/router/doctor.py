@@ -1,9 +1,12 @@
-"""How a deployed router is doing, read from its bundle and log alone; nothing is changed."""
+"""A report on a deployed router, read from its bundle and its log alone. Nothing is changed."""
+
+from __future__ import annotations
 
 import json
 import time
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,36 +24,53 @@ from cabs_core.data.events.log import BUDGET, JOINS, LONGEST_LEASE, SHARED_TEXT,
 from cabs_core.data.events.rows import FAILED
 from cabs_core.data.pool_files.prices import USUAL_SEARCH, USUAL_TIERS
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
-from cabs_core.router.decidable import in_words, reach
+from cabs_core.router.decidable import in_words, reach_of
 from cabs_core.router.recent_scores import in_a_sentence, recent_gaps
 
+#: Parts of a learning curve.
 PARTS = 10
-#: in the reason of a call that an upstream refused by its account with the router (`server.forwarding`)
+#: Words in the reason of a call whose upstream refused its account with the router (`server.forwarding`).
 ACCOUNT = "refuses the router's key"
-#: seconds that a server may take to use a bundle that was put at its place
+#: Seconds that a server may take to use a bundle that was put at its place.
 TAKEOVER = 10.0
-#: seconds without a score after which a decision counts as `unscored_old`
+#: Seconds without a score after which a decision counts as `unscored_old`.
 PATIENCE = 7 * SECONDS_PER_DAY
 
 
 def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
-    """Report counts and learning curves per arm, decisions without a reward, the lease, and problems.
+    """Report counts and learning curves per model, decisions without a score, the lease, and problems.
 
-    The log is read once, row by row: some 50 bytes a scored decision are kept.
+    The log is read once, row by row. Some 50 bytes per scored decision are kept in memory.
+
+    Args:
+        folder: of the bundle.
+        log: of the router. None takes the one beside the bundle.
 
     Returns:
-        JSON values: bundle, learns, decisions and rewards of this bundle, kept_turns (calls of conversations
-        that kept their model), other_bundles (calls of others), bundles (of each: id, calls, time of the
-        last), answered (all answered calls, what they cost: `bills.all_calls`), gaps (recent scores against
-        what is expected, by model: `recent_scores`), arms (one dict each),
-        curve (mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order),
-        unscored, unscored_old (of those whose score is wanted), failed, failures (model, reason, calls and
-        time of the last), saved (what routed calls cost beside the expectation for the fallback, `model`;
-        None: no prices), lease, checkpoint, problems (sentences; empty when all is well), notes
-        (sentences about costs that may be in another unit; they are no problems).
+        JSON values:
+
+        * `bundle`, `pool`, `policy`, `rho`, `log`, and `learns`, True if the policy learns from scores;
+        * `decisions`, `rewards` and `failed` of this bundle, and `kept_turns`, its calls of conversations
+        that
+          kept their model;
+        * `other_bundles`, number of calls of other bundles, and `bundles`, one dict each: `bundle`, `calls`,
+          `last` (time of the last call);
+        * `arm_sets`, the models from when on: `since`, `bundle`, `arms`;
+        * `answered`, all answered calls and their cost (`bills.all_calls`);
+        * `gaps`, recent scores against expected ones, by model (`recent_scores`);
+        * `arms`, one dict per model;
+        * `curve`, mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order;
+        * `unscored`, decisions whose score is wanted and has not come, and `unscored_old`, those of them that
+          are older than `PATIENCE`;
+        * `failures`: `model`, `reason`, `calls`, `last`;
+        * `saved`, the cost of routed calls beside the expected cost of the fallback, or None without prices;
+        * `lease`, `checkpoint`, and `decides`, a sentence on what the log can decide;
+        * `problems`, sentences, none if all is well, and `notes`, sentences on costs that may be in another
+          unit.
 
     Raises:
-        ProvenanceError: the bundle is damaged. RouterError: there is no log.
+        ProvenanceError: the bundle is damaged.
+        RouterError: there is no log.
     """
     manifest = read_manifest(folder)
     events = EventLog.existing(default_log(folder) if log is None else log)
@@ -60,100 +80,134 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         events.close()
 
 
-class _Tally:
-    """What is known of one model's calls; scores, costs and weights (`EventReads.outcomes`) of its scored
-    decisions, in time order."""
+def _doubles() -> array[float]:
+    """Return an empty array of doubles, which needs less memory than a list."""
+    return array("d")
 
-    def __init__(self) -> None:
-        self.calls = self.decisions = self.failed = 0
-        self.scores, self.costs, self.weights = array("d"), array("d"), array("d")
 
-    def row(self, name: str, of: int) -> dict[str, Any]:
-        """One row of `arms`."""
+@dataclass
+class _ModelCalls:
+    """Calls of one model.
+
+    Attributes:
+        calls: number of calls, decisions included.
+        decisions: number of calls for which the model was drawn.
+        failed: number of calls that failed.
+        scores, costs, weights: of its scored decisions, in time order. The weights are those of
+            `EventReads.outcomes`.
+    """
+
+    calls: int = 0
+    decisions: int = 0
+    failed: int = 0
+    scores: array[float] = field(default_factory=_doubles)
+    costs: array[float] = field(default_factory=_doubles)
+    weights: array[float] = field(default_factory=_doubles)
+
+    def row(self, name: str, all_decisions: int) -> dict[str, Any]:
+        """Return the row of `arms` for the model.
+
+        Args:
+            all_decisions: number of decisions of all models.
+        """
         scored = len(self.scores)
         return {
             "model": name,
             "decisions": self.decisions,
-            "share": self.decisions / max(of, 1),
+            "share": self.decisions / max(all_decisions, 1),
             "scored": scored,
             "mean_score": float(np.mean(self.scores)) if scored else None,
             "mean_cost": float(np.mean(self.costs)) if scored else None,
             "failed": self.failed,
             "calls": self.calls,
-            "curve": _means(self.scores),
+            "curve": _means_of_parts(self.scores),
         }
 
 
+@dataclass
+class _Calls:
+    """Calls of one bundle, as its log has them.
+
+    Attributes:
+        models: {name: calls of the model}.
+        all: calls of all models together. Its `weights` stay empty.
+        wanted: number of decisions whose score is wanted.
+        unscored: number of those without a score.
+        unscored_old: number of those without a score that are older than `PATIENCE`.
+        rhos: of the scored decisions, in time order.
+    """
+
+    models: dict[str, _ModelCalls]
+    all: _ModelCalls = field(default_factory=_ModelCalls)
+    wanted: int = 0
+    unscored: int = 0
+    unscored_old: int = 0
+    rhos: array[float] = field(default_factory=_doubles)
+
+    @classmethod
+    def read(cls, manifest: Manifest, events: EventLog) -> _Calls:
+        """Count the calls of a bundle."""
+        calls = cls({name: _ModelCalls() for name in manifest.names})
+        now = time.time()
+        for arm, status, ts, rho, drawn, score, cost, weight in events.outcomes(manifest.id):
+            model = calls.models.setdefault(arm, _ModelCalls())
+            for counted_calls in (model, calls.all):
+                counted_calls.calls += 1
+                counted_calls.failed += status in FAILED
+                counted_calls.decisions += bool(drawn)
+            if not drawn:
+                continue
+            wanted = weight > 0.0
+            calls.wanted += wanted
+            if score is None:
+                calls.unscored += wanted
+                calls.unscored_old += wanted and now - ts > PATIENCE
+                continue
+            model.weights.append(weight)
+            for counted_calls in (model, calls.all):
+                counted_calls.scores.append(score)
+                counted_calls.costs.append(cost)
+            calls.rhos.append(rho)
+        return calls
+
+    def utilities(self) -> np.ndarray:
+        """Return the clipped utilities of the scored decisions, in time order."""
+        return clipped_utility(np.asarray(self.all.scores), np.asarray(self.all.costs), np.asarray(self.rhos))
+
+
 def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, Any]:
-    arms = {name: _Tally() for name in manifest.names}
-    scores, costs, rhos = array("d"), array("d"), array("d")
-    decisions = calls = failed = unscored = old = asked = 0
-    now = time.time()
-    for arm, status, ts, rho, drawn, score, cost, weight in events.outcomes(manifest.id):
-        mine, broke = arms.setdefault(arm, _Tally()), status in FAILED
-        calls, mine.calls = calls + 1, mine.calls + 1
-        failed, mine.failed = failed + broke, mine.failed + broke
-        if not drawn:
-            continue
-        decisions, mine.decisions = decisions + 1, mine.decisions + 1
-        asked += weight > 0.0
-        if score is None:
-            unscored += weight > 0.0
-            old += weight > 0.0 and now - ts > PATIENCE
-            continue
-        mine.scores.append(score)
-        mine.weights.append(weight)
-        mine.costs.append(cost)
-        scores.append(score)
-        costs.append(cost)
-        rhos.append(rho)
-    lease, checkpoint = events.lease(), _checkpoint(manifest.id, events.checkpoints(folder))
-    last = events.last_reward()
-    utilities = clipped_utility(np.asarray(scores), np.asarray(costs), np.asarray(rhos))
+    """Return the report of `examine` on an open log."""
+    calls = _Calls.read(manifest, events)
+    rows = [model.row(name, calls.all.decisions) for name, model in calls.models.items()]
     learns = policy_record(manifest.policy).learns
-    rows = [tally.row(name, decisions) for name, tally in arms.items()]
-    problems = []
-    if (
-        lease is not None
-        and not 0.0 < lease[1] <= LONGEST_LEASE
-        and last > (checkpoint or {}).get("applied", 0)
-    ):
-        problems.append(
-            f"the lease of {lease[0]} ran out and rewards wait for a checkpoint: is any worker alive?"
-        )
-    if decisions and not scores:
-        what = "the router learns nothing" if learns else "nobody knows how good its answers are"
-        problems.append(f"no decision was ever scored: {what} until feedback arrives")
-    elif unscored > 0.9 * asked >= 90:
-        which = "decisions" if asked == decisions else "decisions that are marked to be scored"
-        problems.append(f"{unscored} of {asked} {which} have no score")
-    for arm in rows:
-        if decisions >= 50 * len(rows) and arm["decisions"] == 0:
-            problems.append(f"{arm['model']} was never played: the log says nothing about it")
-        if arm["calls"] >= 20 and arm["failed"] > arm["calls"] / 2:
-            problems.append(f"more than half of the calls of {arm['model']} failed")
+    lease = events.lease()
+    checkpoint = _checkpoint(manifest.id, events.checkpoints(folder))
     failures: list[dict[str, Any]] = [
         {"model": arm, "reason": reason, "calls": count, "last": ts}
         for arm, reason, count, ts in events.failures(manifest.id)
     ]
-    for one in failures:
-        if ACCOUNT in one["reason"] and now - one["last"] < SECONDS_PER_DAY:
-            problems.append(f"{one['calls']} calls of {one['model']} failed: {one['reason']}")
-    problems += _unpriced(events, manifest.id)
     bundles = events.bundles()
-    problems += _of_bundles(manifest.id, events, folder, bundles)
+    # a cold bundle expects the prior of its prices, to which no score has to keep
+    gaps = [] if manifest.provenance.get("cold") else recent_gaps(events, manifest, folder)
+    problems = [
+        *_lease_problems(lease, events.last_reward(), checkpoint),
+        *_score_problems(calls, learns=learns),
+        *_model_problems(rows, calls.all.decisions),
+        *_account_problems(failures),
+        *_unpriced(events, manifest.id),
+        *_takeover_problems(manifest.id, events, folder, bundles),
+    ]
     for note in (BUDGET, JOINS, SHARED_TEXT):
         problems += json.loads(events.noted(note) or "[]")
-    # what a cold bundle expects is the prior of its prices, which no score has to keep to
-    gaps = [] if manifest.provenance.get("cold") else recent_gaps(events, manifest, folder)
-    problems += [
-        in_a_sentence(gap, learns=learns, policy=manifest.policy, pool=manifest.pool)
-        for gap in gaps
-        if gap.left
-    ]
+    for gap in gaps:
+        if gap.is_significant:
+            problems.append(in_a_sentence(gap, learns=learns, policy=manifest.policy, pool=manifest.pool))
     if not is_postgres(events.place) and Path(events.place).stat().st_mode & 0o004:
         problems.append(f"every user of this machine can read the log: chmod 600 {events.place}*")
     count, spent, fixed = saved(events, manifest.id, manifest.fallback)
+    saving = {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback}
+    scored = len(calls.all.scores)
+    reaches = [reach_of(name, model.weights, model.scores, scored) for name, model in calls.models.items()]
     return {
         "bundle": manifest.id,
         "pool": manifest.pool,
@@ -161,32 +215,90 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
         "learns": learns,
         "rho": manifest.rho,
         "log": events.name,
-        "decisions": decisions,
-        "kept_turns": calls - decisions,
+        "decisions": calls.all.decisions,
+        "kept_turns": calls.all.calls - calls.all.decisions,
         "other_bundles": sum(n for name, n, _ in bundles if name != manifest.id),
         "bundles": [{"bundle": name, "calls": n, "last": ts} for name, n, ts in bundles],
         "arm_sets": [{"since": ts, "bundle": name, "arms": names} for ts, name, names in events.arm_sets()],
         "answered": all_calls(events, manifest.id),
-        "gaps": [vars(gap) | {"left": gap.left} for gap in gaps],
-        "rewards": len(scores),
+        "gaps": [vars(gap) | {"left": gap.is_significant} for gap in gaps],
+        "rewards": scored,
         "arms": rows,
-        "curve": {"score": _means(scores), "cost": _means(costs), "utility": _means(utilities)},
-        "unscored": unscored,
-        "unscored_old": old,
-        "failed": failed,
+        "curve": {
+            "score": _means_of_parts(calls.all.scores),
+            "cost": _means_of_parts(calls.all.costs),
+            "utility": _means_of_parts(calls.utilities()),
+        },
+        "unscored": calls.unscored,
+        "unscored_old": calls.unscored_old,
+        "failed": calls.all.failed,
         "failures": failures,
-        "saved": {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback}
-        if fixed
-        else None,
+        "saved": saving if fixed else None,
         "lease": None if lease is None else {"holder": lease[0], "seconds_left": lease[1]},
         "checkpoint": checkpoint,
         "problems": problems,
-        "notes": _notes(events, manifest.id),
-        "decides": in_words([reach(name, t.weights, t.scores, len(scores)) for name, t in arms.items()]),
+        "notes": _cost_notes(events, manifest.id),
+        "decides": in_words(reaches),
     }
 
 
-def _notes(events: EventLog, bundle: str) -> list[str]:
+def _lease_problems(
+    lease: tuple[str, float] | None, last_reward: int, checkpoint: dict[str, int] | None
+) -> list[str]:
+    """Return a sentence if no worker saves checkpoints although rewards wait for one.
+
+    Args:
+        lease: its holder and the seconds left. None if no worker ever held it.
+        last_reward: number of the last reward in the log.
+        checkpoint: how far the last checkpoint has read. None if there is none.
+    """
+    if lease is None or 0.0 < lease[1] <= LONGEST_LEASE:
+        return []
+    if last_reward <= (checkpoint or {}).get("applied", 0):
+        return []
+    return [f"the lease of {lease[0]} ran out and rewards wait for a checkpoint: is any worker alive?"]
+
+
+def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
+    """Return a sentence if no score came, or hardly any."""
+    if calls.all.decisions and not calls.all.scores:
+        effect = "the router learns nothing" if learns else "nobody knows how good its answers are"
+        return [f"no decision was ever scored: {effect} until feedback arrives"]
+    if calls.unscored > 0.9 * calls.wanted >= 90:
+        kind = "decisions that are marked to be scored"
+        if calls.wanted == calls.all.decisions:
+            kind = "decisions"
+        return [f"{calls.unscored} of {calls.wanted} {kind} have no score"]
+    return []
+
+
+def _model_problems(rows: Sequence[dict[str, Any]], decisions: int) -> list[str]:
+    """Return a sentence for each model that was never played, or that failed in most of its calls.
+
+    Args:
+        rows: of `arms`.
+        decisions: number of decisions of all models.
+    """
+    problems = []
+    for row in rows:
+        if decisions >= 50 * len(rows) and row["decisions"] == 0:
+            problems.append(f"{row['model']} was never played: the log says nothing about it")
+        if row["calls"] >= 20 and row["failed"] > row["calls"] / 2:
+            problems.append(f"more than half of the calls of {row['model']} failed")
+    return problems
+
+
+def _account_problems(failures: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a sentence for each model whose provider refused the router's account within the last day."""
+    now = time.time()
+    return [
+        f"{failure['calls']} calls of {failure['model']} failed: {failure['reason']}"
+        for failure in failures
+        if ACCOUNT in failure["reason"] and now - failure["last"] < SECONDS_PER_DAY
+    ]
+
+
+def _cost_notes(events: EventLog, bundle: str) -> list[str]:
     """Return a note if the costs of answered calls may be in another unit than USD."""
     calls = costs_of_calls(events, bundle)
     known = [(cost, expected) for cost, expected in calls if expected]
@@ -216,7 +328,13 @@ def _unpriced(events: EventLog, bundle: str) -> list[str]:
 
 
 def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: float) -> str:
-    """Say what is not in the cost of some calls, what it may cost, and which price to write."""
+    """Return a sentence on a charge that the cost of some calls lacks, and on the price to add.
+
+    Args:
+        word: the charge as the reply names it, or any word if `searches` > 0.
+        calls: number of calls. usd: what they count now.
+        searches: number of web searches of the calls.
+    """
     begin = f"{counted(calls, 'call')} of {model}"
     if searches:
         return (
@@ -227,11 +345,9 @@ def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: flo
     if word.startswith("tier "):
         tier = word.removeprefix("tier ")
         factor = USUAL_TIERS.get(tier)
-        usual = (
-            "what it costs is not known here"
-            if factor is None
-            else f"at the usual {factor:g} times the price they cost {money(factor * usd)}"
-        )
+        usual = "what it costs is not known here"
+        if factor is not None:
+            usual = f"at the usual {factor:g} times the price they cost {money(factor * usd)}"
         return (
             f"{begin} were answered at tier {tier}, which the price lacks: they count {money(usd)}; {usual}. "
             f"Add tiers: {{{tier}: {1.0 if factor is None else factor:g}}} to the price"
@@ -239,10 +355,15 @@ def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: flo
     return f"{begin} came with {word}, which is not read: they count {money(usd)} by the price in USD"
 
 
-def _of_bundles(
+def _takeover_problems(
     bundle: str, events: EventLog, folder: Path, bundles: Sequence[tuple[str, int, float | None]]
 ) -> list[str]:
-    """That calls were decided by another bundle after this one was put here."""
+    """Return a sentence for each other bundle that decided calls after this one was put at its place.
+
+    Args:
+        bundle: id of the bundle at the folder.
+        bundles: id, number of calls and time of the last call of every bundle in the log.
+    """
     here = (folder / HEADER).stat().st_ctime + TAKEOVER
     mine = next((ts or 0.0 for name, _, ts in bundles if name == bundle), 0.0)
     return [
@@ -253,13 +374,18 @@ def _of_bundles(
     ]
 
 
-def _means(values: Sequence[float] | np.ndarray) -> list[float]:
-    """Means of at most `PARTS` equal parts, in order."""
+def _means_of_parts(values: Sequence[float] | np.ndarray) -> list[float]:
+    """Return the means of at most `PARTS` equal parts of the values, in order."""
     parts = np.array_split(np.asarray(values, dtype=np.float64), min(PARTS, len(values)) or 1)
     return [float(p.mean()) for p in parts if len(p)]
 
 
 def _checkpoint(bundle: str, place: Path | None) -> dict[str, int] | None:
+    """Return how far the checkpoint of a bundle has read the log, or None if there is none.
+
+    Args:
+        place: folder of the checkpoints of all bundles. None if the log has no such folder.
+    """
     if place is None:
         return None
     try:

@@ -1,4 +1,4 @@
-"""From a prompt's text to its embedding, one thread, by the encoder that the bundle was made with."""
+"""From a prompt's text to its embedding, by the encoder with which the bundle was made."""
 
 import json
 from collections.abc import Sequence
@@ -13,19 +13,20 @@ from cabs_core.data.encoders.base import PromptEncoder, encoder_class
 from cabs_core.data.encoders.onnx import OnnxEncoder
 from cabs_core.data.pool_files.sections import Encoder
 
-#: where a bundle has its encoder
+#: Folder of the encoder within a bundle.
 FOLDER = "encoder"
-#: files of an encoder that is no transformer
-VALUES, ARRAYS = "fitted.json", "fitted.npz"
+#: Files of an encoder that is no transformer.
+VALUES = "fitted.json"
+ARRAYS = "fitted.npz"
 
 
 class TextEncoder:
-    """Embeds prompts as the pool's encoder does, from arrays or network in the bundle, one thread per text.
+    """Embeds prompts as the pool's encoder does, from the arrays or the network in a bundle.
 
     Args:
         settings: JSON of the pool's `Encoder`.
-        identity: names the embeddings; an encoder is shared with the next bundle of the same.
-        folder: of the bundle, which is verified.
+        identity: hash that names the embeddings. A bundle with the same identity may share the encoder.
+        folder: of the bundle, which was verified.
 
     Raises:
         EncoderError: the encoder cannot be loaded.
@@ -41,14 +42,24 @@ class TextEncoder:
             self._network = OnnxEncoder(Path(folder) / FOLDER)
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings `[n, e]` float32. Raises RouterError for what is not text, or has none."""
+        """Return embeddings `[n, e]` float32.
+
+        Raises:
+            RouterError: an element is no text, or is empty.
+        """
         for text in texts:
             check_text(text)
-        return self._network.encode(texts) if self._fitted is None else self._fitted.encode(texts)[0]
+        if self._fitted is None:
+            return self._network.encode(texts)
+        return self._fitted.encode(texts)[0]
 
 
 def check_text(text: Any) -> str:
-    """The text, or RouterError: not text, or nothing but white space."""
+    """Return the text of a prompt.
+
+    Raises:
+        RouterError: the value is no text, or has nothing but white space.
+    """
     if not isinstance(text, str):
         raise RouterError(f"cannot route {text!r:.60} ({type(text).__name__}): expected the text of a prompt")
     if not text.strip():
@@ -57,6 +68,7 @@ def check_text(text: Any) -> str:
 
 
 def _load_fitted(kind: type[PromptEncoder], folder: Path) -> PromptEncoder:
+    """Return the fitted encoder of a bundle."""
     values = json.loads((folder / FOLDER / VALUES).read_text(encoding="utf-8"))
     with np.load(folder / FOLDER / ARRAYS, allow_pickle=False) as stored:
         return kind.restore({name: stored[name] for name in stored.files}, values)

@@ -1,4 +1,5 @@
-"""A small generated table of outcomes in CSV, for the documentation: three models, arithmetic and trivia.
+"""Writes a small generated table of outcomes in CSV, for the documentation: three models, arithmetic and
+trivia.
 
 python -m cabs_core.router.example outcomes.csv
 """
@@ -8,6 +9,7 @@ import csv
 import random
 from pathlib import Path
 
+#: {model: (share of right answers to easy questions, to hard ones, mean cost of a call in USD)}
 MODELS = {"large": (0.9, 0.85, 2e-3), "medium": (0.8, 0.5, 3e-4), "small": (0.75, 0.15, 4e-5)}
 _EASY = (
     "How many legs do {a} spiders have?",
@@ -22,9 +24,12 @@ _HARD = (
 
 
 def write_example(path: str | Path, questions: int = 600) -> Path:
-    """Write the table: columns question, model, correct, usd.
+    """Write a table with the columns question, model, correct and usd, and return its path.
 
-    All models do well on easy questions, few on hard.
+    All models do well on easy questions, and few on hard ones.
+
+    Args:
+        questions: number of questions, half of them hard. The table has a row for each question and model.
     """
     rng = random.Random(0)
     with open(path, "w", newline="", encoding="utf-8") as handle:

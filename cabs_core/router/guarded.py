@@ -135,7 +135,7 @@ class Lead:
         return lead, np.sqrt(variance * inverses), np.minimum(policy_plays, fallback_plays)
 
 
-def starts_from(evidence: Mapping[str, float]) -> Lead:
+def initial_lead(evidence: Mapping[str, float]) -> Lead:
     """Return the lead of a new router, whose policy answers at once if validation found it better.
 
     Args:

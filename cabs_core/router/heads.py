@@ -1,7 +1,7 @@
-"""From embeddings to requests: exactly the predictions that the bundle's policy asks for.
+"""Heads: they compute the predictions that a bundle's policy reads, from embeddings of prompts.
 
-A bundle holds the oracles cut down to what its policy needs (`cut_oracles`), and computes no more than that
-for a decision. What an explanation shows beyond it is computed when asked for.
+A bundle holds the oracles cut down to what its policy reads (`cut_oracles`), and a decision computes no more
+than that. An explanation may show more, which is computed when it is asked for.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.tokens import text_tokens
 
-#: predictor shown for policies that use no prediction of scores themselves
+#: Predictor that explanations show if the policy reads no prediction of scores.
 SHOWN = "ridge"
 
 
 def needs_of(policy: SafePolicy) -> Reads:
-    """The inputs that a policy reads in `decide` and `update`; the router computes them.
+    """Return the inputs that a policy reads when it decides and learns.
 
     Raises:
-        RouterError: it needs outcomes that no live router sees.
+        RouterError: the policy needs the outcomes of all models, which no router sees.
     """
     algorithm = policy.algorithm
     if algorithm.needs_outcomes or algorithm.full_feedback:
@@ -38,56 +38,65 @@ def needs_of(policy: SafePolicy) -> Reads:
 
 
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
-    """The oracles cut down to what `needs` asks for and explanations show."""
+    """Return the oracles without the predictors that neither a policy reads nor explanations show."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
         chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
     if chosen["cost"] == "network" and not needs.costs:
         chosen["cost"] = "ridge"
-    names = {
-        chosen["accuracy"],
-        needs.static,
-        *(["kernel_ridge"] if chosen["accuracy"] in ("blend", "tasks") else []),
-    }
-    needed = {"knn" if n == "knn_literal" else n for n in names if n}
+    names = {chosen["accuracy"]}
+    if needs.static:
+        names.add(needs.static)
+    if chosen["accuracy"] in ("blend", "tasks"):
+        names.add("kernel_ridge")
+    needed = {"knn" if name == "knn_literal" else name for name in names if name}
     heads = [chosen["accuracy"], chosen["cost"]]
     if needs.surrogate:
         heads.append(chosen["propagation"])
-    if needs.context and chosen["features"] == "head":
+    contexts_from_network = needs.context and chosen["features"] == "head"
+    if contexts_from_network:
         heads.append("network")
-    network = any(head in ("network", "blend") for head in heads)
+    uses_network = any(head in ("network", "blend") for head in heads)
     return replace(
         oracles,
         predictors={name: oracles.predictors[name] for name in sorted(needed & set(oracles.predictors))},
         chosen=chosen,
-        network=oracles.network if network else None,
-        head_pca=oracles.head_pca if needs.context and chosen["features"] == "head" else None,
+        network=oracles.network if uses_network else None,
+        head_pca=oracles.head_pca if contexts_from_network else None,
     )
 
 
 class Prediction:
-    """What is expected of every model for one text; beyond the policy's, computed when first asked for.
+    """Predictions for one prompt. Those that the policy does not read are computed when they are first read.
 
     Attributes:
-        request: what the policy reads; available arms and rho are not set yet.
-        embedding: `[e]`. length, tokens: of the text, in characters and estimated tokens.
+        text: of the prompt.
+        embedding: of the prompt, shape `[e]`.
+        request: the inputs of the policy. The available models and rho are not set yet.
+        length: of the text, characters.
+        tokens: estimated number of tokens of the text.
     """
 
     def __init__(self, heads: Heads, text: str, embedding: np.ndarray, request: Request):
-        self._heads, self.text, self.embedding, self.request = heads, text, embedding, request
-        self.length, self.tokens = float(len(text)), text_tokens(text)
+        self._heads = heads
+        self.text = text
+        self.embedding = embedding
+        self.request = request
+        self.length = float(len(text))
+        self.tokens = text_tokens(text)
 
     @cached_property
     def scores(self) -> np.ndarray:
-        """`[K]`, those that the policy uses, where it uses predictions."""
-        static, predicted = self._heads.needs.static, self.request.predicted_scores
+        """Expected score of every model, `[K]`, in [0, 1]: as the policy reads it, if it reads scores."""
+        static = self._heads.needs.static
         if static:
             return self.request.static_scores[static]
+        predicted = self.request.predicted_scores
         return self._expected[0] if predicted is None else predicted
 
     @cached_property
     def costs(self) -> np.ndarray:
-        """`[K]` USD of the text alone, by the bundle."""
+        """Expected cost of the text alone at every model, `[K]` USD."""
         predicted = self.request.predicted_costs
         return self._expected[1] if predicted is None else predicted
 
@@ -97,46 +106,58 @@ class Prediction:
 
 
 class Heads:
-    """Predictions that one policy asks for, from embeddings and prompt lengths (characters)."""
+    """Computes the predictions that one policy reads, from embeddings and prompt lengths (characters)."""
 
     def __init__(self, oracles: Oracles, needs: Reads):
-        self.oracles, self.needs = oracles, needs
+        self.oracles = oracles
+        self.needs = needs
 
     @classmethod
     def of_bundle(cls, folder: str | Path) -> Heads:
-        """Those of a bundle; its policy is read for what it needs."""
-        return cls(Oracles.load(Path(folder) / "oracles"), needs_of(load_policy(Path(folder) / "policy")))
+        """Open the heads of a bundle. Its policy is read, since it says which predictions it needs."""
+        policy = load_policy(Path(folder) / "policy")
+        return cls(Oracles.load(Path(folder) / "oracles"), needs_of(policy))
 
     def requests(self, embeddings: np.ndarray, lengths: np.ndarray) -> list[Request]:
-        """One request per row; the available arms and rho are not set yet."""
-        x, long, needs = embeddings, np.asarray(lengths, dtype=np.float64), self.needs
-        contexts = self.oracles.contexts(x, long) if needs.context else None
-        scores = self.oracles.predict_scores(x, long) if needs.scores else None
-        costs = self.oracles.predict_costs(x, long) if needs.costs else None
+        """Return one request per prompt. The available models and rho are not set yet.
+
+        Args:
+            embeddings: `[n, e]`. lengths: `[n]` characters.
+        """
+        lengths = np.asarray(lengths, dtype=np.float64)
+        needs = self.needs
+        contexts = self.oracles.contexts(embeddings, lengths) if needs.context else None
+        scores = self.oracles.predict_scores(embeddings, lengths) if needs.scores else None
+        costs = self.oracles.predict_costs(embeddings, lengths) if needs.costs else None
         static = {}
         if needs.static:
-            static = {needs.static: self.oracles.predict_scores(x, long, needs.static)}
-        return [
-            Request(
+            static = {needs.static: self.oracles.predict_scores(embeddings, lengths, needs.static)}
+        requests = []
+        for i in range(len(embeddings)):
+            surrogate = self.surrogate(embeddings[i], float(lengths[i])) if needs.surrogate else None
+            request = Request(
                 context=None if contexts is None else contexts[i],
                 predicted_scores=None if scores is None else scores[i],
                 predicted_costs=None if costs is None else costs[i],
                 static_scores={name: value[i] for name, value in static.items()},
-                surrogate=self.surrogate(x[i], float(long[i])) if needs.surrogate else None,
-                embedding=x[i] if needs.embedding else None,
-                prompt_length=float(long[i]) if needs.length else None,
+                surrogate=surrogate,
+                embedding=embeddings[i] if needs.embedding else None,
+                prompt_length=float(lengths[i]) if needs.length else None,
             )
-            for i in range(len(x))
-        ]
+            requests.append(request)
+        return requests
 
     def predict(self, texts: Sequence[str], embeddings: np.ndarray) -> list[Prediction]:
-        """What is expected of every model for each text; embeddings `[n, e]`."""
+        """Return the prediction of every text, given the embeddings `[n, e]`."""
         lengths = np.array([len(text) for text in texts], dtype=np.float64)
         requests = self.requests(embeddings, lengths)
         return [Prediction(self, *row) for row in zip(texts, embeddings, requests, strict=True)]
 
     def surrogate(self, embedding: np.ndarray, length: float) -> Callable[[int, float], np.ndarray]:
-        """(played arm, its score) -> deltas `[K]`, by the propagation head."""
+        """Return a function of a played arm and its score that gives the deltas `[K]` of all arms.
+
+        The propagation head of the oracles computes them.
+        """
 
         def deltas(arm: int, score: float) -> np.ndarray:
             scores = np.full((1, len(self.oracles.arms)), float(score))
@@ -147,11 +168,15 @@ class Heads:
         return deltas
 
     def expected_scores(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Expected scores `[n, K]` of many prompts, as `expected` gives them for one."""
+        """Return the expected scores `[n, K]` of many prompts, as `expected` gives them for one."""
         return self.oracles.predict_scores(embeddings, lengths, self.needs.static)
 
     def expected(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
-        """Expected (scores, costs) `[K]`: those that the policy uses, where it uses predictions."""
-        x, long = embedding[None], np.array([float(length)])
-        scores = self.expected_scores(x, long)[0]
-        return scores, self.oracles.predict_costs(x, long)[0]
+        """Return the expected scores `[K]` and costs `[K]` (USD) of one prompt.
+
+        They are the ones that the policy reads, if it reads predictions.
+        """
+        embeddings = embedding[None]
+        lengths = np.array([float(length)])
+        scores = self.expected_scores(embeddings, lengths)[0]
+        return scores, self.oracles.predict_costs(embeddings, lengths)[0]

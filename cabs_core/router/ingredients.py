@@ -1,4 +1,4 @@
-"""What a bundle is made of: a pool's artifacts, or the same as arrays at hand."""
+"""Ingredients of a bundle: the artifacts of a pool, read from their folders or given as arrays."""
 
 from __future__ import annotations
 
@@ -23,11 +23,15 @@ class Ingredients:
     """Outcomes, embeddings, oracles and problems that belong together.
 
     Attributes:
-        outcomes: the table of n prompts. split: `[n]` of train, validation or test. embeddings: `[n, e]`.
-        problem: the replay problem of `validation` or `test`; called when it is needed, for each is as large
-            as the train split. oracles: likewise.
-        options: {policy: tuned settings}. encoding: `identity` and `dtype` of the embeddings.
-        fitted_on: prompts that an encoder which is fitted learnt from.
+        outcomes: the table of n prompts.
+        split: of every prompt, `[n]`: train, validation or test.
+        embeddings: of every prompt, `[n, e]`.
+        problem: returns the replay problem of `validation` or `test`. It is a function because each problem
+            is as large as the train split.
+        oracles: returns the oracles, for the same reason.
+        options: {policy: tuned settings}.
+        encoding: `identity` and `dtype` of the embeddings.
+        fitted_on: prompts on which a fitted encoder was fitted.
     """
 
     outcomes: Outcomes
@@ -41,26 +45,31 @@ class Ingredients:
 
     @classmethod
     def read(cls, folders: Mapping[str, Path]) -> Ingredients:
-        """From {stage: folder} of the inputs of stage `router`.
+        """Read the ingredients from the artifacts of a chain.
+
+        Args:
+            folders: {stage: folder} of the inputs of stage `router`.
+
 
         Raises:
-            ProvenanceError: nothing says which encoder made the embeddings.
+            ProvenanceError: the record of the embeddings does not say which encoder made them.
         """
         table = outcomes_of(folders)
         splits = splits_of(folders)
         return cls(
-            table,
-            splits[0],
-            embeddings_of(folders),
-            lambda split: ReplayProblem.load(folders["replay_problem"] / split),
-            partial(Oracles.load, folders["oracles"]),
-            tuned_options(folders),
-            _encoding(folders["prompt_embeddings"]),
-            encoder_prompts(table, splits),
+            outcomes=table,
+            split=splits[0],
+            embeddings=embeddings_of(folders),
+            problem=lambda split: ReplayProblem.load(folders["replay_problem"] / split),
+            oracles=partial(Oracles.load, folders["oracles"]),
+            options=tuned_options(folders),
+            encoding=_encoding(folders["prompt_embeddings"]),
+            fitted_on=encoder_prompts(table, splits),
         )
 
 
 def _encoding(folder: Path) -> dict[str, Any]:
+    """Return `identity` and `dtype` of the embeddings in a folder, from their record."""
     try:
         record = json.loads((folder / "provenance.json").read_text(encoding="utf-8"))
         encoding: dict[str, Any] = record["summary"]["encoding"]

@@ -1,18 +1,18 @@
-"""A model joins a router, or leaves it, and what the router learnt stays.
+"""A model joins a router or leaves it, and what the router has learnt stays.
 
-    add_model("router", "large-2", scored=read_scored("scored.csv"), log="router.events.sqlite")
+    add_model("router", NewModel("large-2", scored=read_scored("scored.csv")), log="router.events.sqlite")
     remove_model("router", "large", log="router.events.sqlite")
 
-Command, HTTP and the upstreams file come by `join`, which has prices from that file. One changes a router at
-a time, whatever the process (a lock beside its folder).
+The command and the upstreams file use `join`, which takes prices from that file. Changes of one router wait
+for each other, whatever the process (a lock beside its folder).
 
-The bundle is written anew with another set of arms and takes the place of the old one, as a promotion does: a
-server that follows the folder takes it up between two requests, `cabs rollback` undoes it, and it learns on
-from the same log (its `lineage`). Decisions of before keep the arms that they were drawn from.
+The bundle is written anew with other models and takes the place of the old one, as a promotion does. A server
+that follows the folder takes it up between two requests, `cabs rollback` undoes it, and the new bundle learns
+on from the same log (its `lineage`). Earlier decisions keep the models between which they were drawn.
 
-What is known of a model that comes is a prior: predictions of the trained arms, mixed and shifted
-(`oracles.arm_map`). It comes from 1 to 50 or more scored prompts, or from a model that it is like. A policy
-that learns then learns the scored prompts as well.
+A new model starts from a prior: predictions of the trained models, mixed and shifted (`oracles.arm_map`). The
+prior comes from 1 to 50 or more scored prompts, or from a model that the new one resembles. A policy that
+learns is then taught the scored prompts as well.
 """
 
 import math
@@ -21,7 +21,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,23 +40,32 @@ from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads
 from cabs_core.router.price_prior import known_prices
 from cabs_core.router.promotion import previous, promote
-from cabs_core.router.router import Router
+from cabs_core.router.router import BundleChange, Router
 
-#: scored prompts with which a static router takes a model in without being told to
+#: Scored prompts with which a static router takes a model in without being told to.
 FEWEST_SCORED = 20
-#: measured by `python -m benchmarks.joining --static` (docs/measurements/changes.md): utility a request that
-#: static routers gained on average, and lost in the worst draw, by a model that joined with so many prompts
+#: Scored prompts of the measurement below, made by `python -m benchmarks.joining --static`
+#: (docs/measurements/changes.md).
 MEASURED_PROMPTS = 8
+#: Utility a request that static routers gained on average by a model that joined with so few prompts.
 MEAN_GAIN = 0.006
+#: Utility a request that they lost in the worst draw.
 WORST_LOSS = 0.098
+#: Characters of a model's name, at most.
+_LONGEST_NAME = 200
 
 
 @dataclass(frozen=True)
 class Scored:
-    """m >= 1 scored prompts of a new model: texts, scores `[m]` in [0, 1], costs `[m]` USD or None.
+    """Scored prompts of a new model, at least one.
+
+    Attributes:
+        prompts: texts, m of them.
+        scores: `[m]` in [0, 1].
+        costs: `[m]` USD. None if they are not known.
 
     Raises:
-        RouterError: there is none, or a number is missing or out of range.
+        RouterError: there is no prompt, or a number is missing or out of range.
     """
 
     prompts: list[str]
@@ -66,119 +75,165 @@ class Scored:
     def __post_init__(self) -> None:
         if not self.prompts:
             raise RouterError("a model starts from at least one scored prompt")
-        for what, values, most in (("scores", self.scores, 1.0), ("costs", self.costs, math.inf)):
-            if values is not None and not (
-                len(values) == len(self.prompts) and np.all((values >= 0.0) & (values <= most))
-            ):
-                expected = f"expected as many numbers from 0 to {most:g}"
-                raise RouterError(f"{what} of {len(self.prompts)} scored prompts: {expected}")
+        self._check("scores", self.scores, 1.0)
+        if self.costs is not None:
+            self._check("costs", self.costs, math.inf)
+
+    def _check(self, name: str, values: np.ndarray, most: float) -> None:
+        """Raise RouterError unless there is a value from 0 to `most` for every prompt."""
+        if len(values) != len(self.prompts) or not np.all((values >= 0.0) & (values <= most)):
+            raise RouterError(
+                f"{name} of {len(self.prompts)} scored prompts: expected as many numbers from 0 to {most:g}"
+            )
+
+
+@dataclass(frozen=True)
+class NewModel:
+    """A model that joins a router. Exactly one of `scored` and `like` says how good it is.
+
+    Attributes:
+        name: of the model.
+        scored: scored prompts of the model.
+        like: name of a model of the router that it resembles.
+        prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
+            known. Without a price the new model is expected to cost as much as its scored prompts did, or as
+            the model that it resembles.
+        free: True if its calls cost nothing.
+        anyway: True lets a static router take the model in with fewer than `FEWEST_SCORED` scored prompts.
+    """
+
+    name: str
+    scored: Scored | None = None
+    like: str | None = None
+    prices: Mapping[str, float] = field(default_factory=dict)
+    free: bool = False
+    anyway: bool = False
+
+
+@dataclass(frozen=True)
+class _ArmChange:
+    """Other models of a router.
+
+    Attributes:
+        oracles: predictors of the new models.
+        arms: as in `Manifest.arms`.
+        charges: state of `Charges` for the new models.
+        event: the addition or removal, for the provenance.
+    """
+
+    oracles: Oracles
+    arms: list[dict[str, Any]]
+    charges: dict[str, list[float]]
+    event: dict[str, Any]
 
 
 def join(
     folder: str | Path,
-    name: str,
-    models: Mapping[str, Upstream],
+    model: NewModel,
+    upstreams: Mapping[str, Upstream],
     *,
-    scored: Scored | None = None,
-    like: str | None = None,
-    anyway: bool = False,
     log: str | Path | EventLog,
     encoder: TextEncoder | None = None,
 ) -> str:
-    """Call `add_model` with the prices of an upstreams file.
+    """Add a model to a router, with the prices of an upstreams file. Return the new bundle's id.
 
     Args:
-        models: of the upstreams file, which has the prices; empty: there is none.
+        model: without prices.
+        upstreams: {model: its entry in the upstreams file}. Empty if there is no such file.
+        folder, log, encoder: as of `add_model`.
 
     Raises:
-        RouterError: the upstreams file lacks the model, or as of `add_model`.
+        RouterError: the upstreams file lacks the model; or as of `add_model`.
     """
-    if models and name not in models:
+    name = model.name
+    if upstreams and name not in upstreams:
         raise RouterError(f"the upstreams file has no model {name!r:.100}: add it there first")
-    prices, free = known_prices(models), name in models and models[name].free
-    return add_model(
-        folder,
-        name,
-        scored=scored,
-        like=like,
-        prices=prices,
-        free=free,
-        anyway=anyway,
-        log=log,
-        encoder=encoder,
-    )
+    free = name in upstreams and upstreams[name].free
+    priced = replace(model, prices=known_prices(upstreams), free=free)
+    return add_model(folder, priced, log=log, encoder=encoder)
 
 
 def add_model(
     folder: str | Path,
-    name: str,
+    model: NewModel,
     *,
-    scored: Scored | None = None,
-    like: str | None = None,
-    prices: Mapping[str, float] | None = None,
-    free: bool = False,
-    anyway: bool = False,
     log: str | Path | EventLog,
     encoder: TextEncoder | None = None,
 ) -> str:
-    """A model joins the router at a folder. Returns the new bundle's id.
+    """Add a model to the router at a folder. Return the new bundle's id.
 
     Args:
-        scored, like: exactly one of them: scored prompts, or a model that it is as good as.
-        prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
-            known. None: the new one costs what its scored prompts did, or as much as the model that it is
-            like.
-        free: its calls cost nothing. encoder: an open one of the bundle, to share it.
-        anyway: let a static router take the model in with fewer than `FEWEST_SCORED` scored prompts.
+        folder: of the router, which is replaced.
+        model: that joins.
+        log: event log of the router. It is no log in memory.
+        encoder: an open one of the bundle, if it is shared.
 
     Raises:
-        RouterError: the log is in memory, the model is there already, none or both of `scored` and `like` are
-            given, or a static router gets too few scored prompts.
+        RouterError: the log is in memory, the router has the model already, not exactly one of `scored` and
+            `like` is given, or a static router gets too few scored prompts.
         PolicyError: the policy takes no new arm.
-        DataError: prompts that cannot be embedded.
+        DataError: a prompt cannot be embedded.
     """
-    if (scored is None) == (like is None):
-        raise RouterError(f"say how good {name!r:.100} is by one of {' or '.join(JOIN_FIELDS)}")
+    scored = model.scored
+    if (scored is None) == (model.like is None):
+        raise RouterError(f"say how good {model.name!r:.100} is by one of {' or '.join(JOIN_FIELDS)}")
     with _opened(folder, log, encoder) as router:
-        _check_new(router, name)
-        if scored is not None and not anyway:
-            _check_enough(router, name, len(scored.prompts))
+        _check_name(router, model.name)
+        if scored is not None and not model.anyway:
+            _check_enough(router, model.name, len(scored.prompts))
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
         vectors = None if scored is None else router.embed(scored.prompts)
-        prior = _likeness(router, trained, name, scored, vectors, like, prices or {})
-        if free:
+        prior = _prior(router, trained, model, vectors)
+        if model.free:
             prior = replace(prior, cost=0.0)
-        arms = [*router.arms, name]
-        grown = replace(oracles, arms=arms, arm_map=trained.added(prior))
-        entry: dict[str, Any] = {"name": name, **_means(router, trained, prior, scored), "free": free}
-        policy = router.learner.policy
-        algorithm = policy.algorithm
-        if scored is not None and algorithm.takes_scored_arms:
-            policy.add_arm(name, vectors, scored.scores)
-        else:
-            near = like or router.arms[int(np.argmax(trained.weights @ prior.weights))]
-            if scored is None or algorithm.can_resemble:
-                policy.add_arm(name, like=near, margin=_margin_ratio(router, near, entry["mean_cost"]))
-            else:
-                policy.add_arm(name)
-        if scored is not None and vectors is not None and algorithm.learns:
-            _learn(router, grown, name, scored, vectors)
+        grown = replace(oracles, arms=[*router.arms, model.name], arm_map=trained.added(prior))
+        means = _means(router, trained, prior, scored)
+        entry: dict[str, Any] = {"name": model.name, **means, "free": model.free}
+        nearest = model.like or router.arms[int(np.argmax(trained.weights @ prior.weights))]
+        _add_arm(router, model, vectors, nearest, entry["mean_cost"])
+        if scored is not None and vectors is not None and router.learner.policy.algorithm.learns:
+            _teach(router, grown, model.name, scored, vectors)
         state = router.learner.charges.state()
         charges = {key: [*values, 0.0] for key, values in state.items()}
-        change = {"added": name, "scored": 0 if scored is None else len(scored.prompts), "like": like}
-        return _replaced(router, Path(folder), grown, [*router.manifest.arms, entry], charges, change)
+        count = 0 if scored is None else len(scored.prompts)
+        event = {"added": model.name, "scored": count, "like": model.like}
+        change = _ArmChange(grown, [*router.manifest.arms, entry], charges, event)
+        return _replace_bundle(router, Path(folder), change)
+
+
+def _add_arm(
+    router: Router, model: NewModel, vectors: np.ndarray | None, nearest: str, mean_cost: float
+) -> None:
+    """Add the arm of a new model to the learner's policy, in the best way that the policy offers.
+
+    Args:
+        vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
+        nearest: model of the router that the new one resembles most.
+        mean_cost: of the new model, USD a call.
+    """
+    policy = router.learner.policy
+    algorithm = policy.algorithm
+    if model.scored is not None and algorithm.takes_scored_arms:
+        policy.add_arm(model.name, vectors, model.scored.scores)
+    elif model.scored is None or algorithm.can_resemble:
+        policy.add_arm(model.name, like=nearest, margin=_margin_ratio(router, nearest, mean_cost))
+    else:
+        policy.add_arm(model.name)
 
 
 def remove_model(
     folder: str | Path, name: str, *, log: str | Path | EventLog, encoder: TextEncoder | None = None
 ) -> str:
-    """A model leaves the router at a folder. Returns the new bundle's id.
+    """Remove a model from the router at a folder. Return the new bundle's id.
 
-    Args: as of `add_model`.
+    Args:
+        name: of the model.
+        folder, log, encoder: as of `add_model`.
 
     Raises:
-        RouterError: the log is in memory, there is no such model, it is the fallback, or one of two.
+        RouterError: the log is in memory, there is no such model, the model is the fallback, or the router
+            has only two models.
     """
     with _opened(folder, log, encoder) as router:
         if name not in router.arms:
@@ -189,45 +244,55 @@ def remove_model(
                 "router without it"
             )
         if len(router.arms) == 2:
-            raise RouterError("a router needs two models")
-        at, oracles = router.arms.index(name), router.heads.oracles
+            raise RouterError("a router needs two models: add another one before you remove this one")
+        index = router.arms.index(name)
+        oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
         arms = [arm for arm in router.manifest.arms if arm["name"] != name]
-        left = replace(oracles, arms=[arm["name"] for arm in arms], arm_map=trained.removed(at))
+        names = [arm["name"] for arm in arms]
+        smaller = replace(oracles, arms=names, arm_map=trained.removed(index))
         router.learner.policy.remove_arm(name)
         state = router.learner.charges.state()
-        charges = {key: [*values[:at], *values[at + 1 :]] for key, values in state.items()}
-        return _replaced(router, Path(folder), left, arms, charges, {"removed": name})
+        charges = {key: [*values[:index], *values[index + 1 :]] for key, values in state.items()}
+        change = _ArmChange(smaller, arms, charges, {"removed": name})
+        return _replace_bundle(router, Path(folder), change)
 
 
-def gone(folder: str | Path) -> set[str]:
-    """Models that were taken out of the router at a folder, by `remove_model` or a rolled-back coming."""
-    there = {str(change.get("removed") or change["added"]): "added" in change for change in _changes(folder)}
-    return {name for name, is_there in there.items() if not is_there}
+def removed_models(folder: str | Path) -> set[str]:
+    """Return the models that were removed from the router at a folder, or whose joining was rolled back."""
+    is_present: dict[str, bool] = {}
+    for event in _arm_events(folder):
+        is_present[str(event.get("removed") or event["added"])] = "added" in event
+    return {name for name, present in is_present.items() if not present}
 
 
-def _changes(folder: str | Path) -> list[dict[str, Any]]:
-    """Models that came to the router at a folder and left it, in order; a rolled-back coming is a leaving."""
-    manifest, before = read_manifest(folder, verify=False), previous(folder)
-    changes = list(manifest.provenance.get("arms", []))
+def _arm_events(folder: str | Path) -> list[dict[str, Any]]:
+    """Return the additions and removals of models of the router at a folder, in order.
+
+    An addition that was rolled back is followed by a removal.
+    """
+    manifest = read_manifest(folder, verify=False)
+    before = previous(folder)
+    events = list(manifest.provenance.get("arms", []))
     if (before / HEADER).is_file():
         undone = read_manifest(before, verify=False).provenance.get("arms") or [{}]
         if "added" in undone[-1] and undone[-1]["from"] == manifest.id:
-            changes.append({"removed": undone[-1]["added"], "at": time.time(), "from": manifest.id})
-    return changes
+            events.append({"removed": undone[-1]["added"], "at": time.time(), "from": manifest.id})
+    return events
 
 
 @contextmanager
 def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder | None) -> Iterator[Router]:
-    """The router as its log has taught it, while nobody else changes its models.
+    """Yield the router at a folder as its log has taught it, while no other process changes its models.
 
-    A log that was opened here is closed; the state of the old arms is no checkpoint of the new bundle.
+    A log that was opened here is closed without a checkpoint: the state of the old models is of no use to the
+    new bundle.
     """
     if str(log.place if isinstance(log, EventLog) else log) == ":memory:":
         raise RouterError("the log is in memory: models come and go where it is a file or a database")
     place = Path(folder).absolute()
     if not place.is_dir():
-        raise RouterError(f"there is no router at {folder}")
+        raise RouterError(f"there is no router at {folder}: name the folder that `cabs export` wrote")
     with FileLock(place.with_name(f".{place.name}.lock")):
         router = Router.load(folder, log=log, encoder=encoder)
         try:
@@ -237,21 +302,18 @@ def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder
                 router.log.close()
 
 
-def _check_new(router: Router, name: str) -> None:
-    if (
-        not isinstance(name, str)
-        or not name
-        or name != name.strip()
-        or len(name) > 200
-        or not name.isprintable()
-    ):
+def _check_name(router: Router, name: Any) -> None:
+    """Raise RouterError unless the router can take in a model of this name."""
+    is_name = isinstance(name, str) and name and name == name.strip() and name.isprintable()
+    if not is_name or len(name) > _LONGEST_NAME:
         raise RouterError(
-            f"model {name!r:.60}: expected a name of 1 to 200 characters, with no space before or after it"
+            f"model {name!r:.60}: expected a name of 1 to {_LONGEST_NAME} characters, with no space before "
+            "or after it"
         )
     if name in router.arms:
         raise RouterError(f"the router chooses {name!r:.100} already")
     if name == "cabs" or name.startswith("cabs-rho-"):
-        raise RouterError(f"{name!r:.100} is what the router itself is called")
+        raise RouterError(f"{name!r:.100} is what the router itself is called: give the model another name")
 
 
 def _check_enough(router: Router, name: str, prompts: int) -> None:
@@ -267,63 +329,68 @@ def _check_enough(router: Router, name: str, prompts: int) -> None:
     )
 
 
-def _likeness(
-    router: Router,
-    trained: ArmMap,
-    name: str,
-    scored: Scored | None,
-    vectors: np.ndarray | None,
-    like: str | None,
-    prices: Mapping[str, float],
-) -> Likeness:
-    """Return the prior of a new model, from its scored prompts or from the model that it is like."""
+def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray | None) -> Likeness:
+    """Return the prior of a new model, from its scored prompts or from the model that it resembles.
+
+    Args:
+        trained: how the router's models follow from the trained ones.
+        vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
+    """
+    scored = model.scored
+    prices = model.prices
     if scored is not None and vectors is not None:
-        lengths = np.array([float(len(p)) for p in scored.prompts])
+        lengths = np.array([float(len(prompt)) for prompt in scored.prompts])
         oracles = router.heads.oracles
-        prior = Likeness.of_scores(
-            oracles.trained_scores(vectors, lengths, router.heads.needs.static), scored.scores
-        )
+        predicted = oracles.trained_scores(vectors, lengths, router.heads.needs.static)
+        prior = Likeness.of_scores(predicted, scored.scores)
         expected = oracles.trained_costs(vectors, lengths) @ prior.weights
         if scored.costs is not None and expected.mean() > 0:
             return replace(prior, cost=float(scored.costs.mean() / expected.mean()))
-        return replace(prior, cost=_price_ratio(router, trained, prior, name, prices))
+        return replace(prior, cost=_price_ratio(router, trained, prior, model))
+    like = model.like
     if like is None or like not in router.arms:
         raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
-    at = router.arms.index(like)
-    prior = Likeness(trained.weights[at], float(trained.offsets[at]), float(trained.costs[at]))
-    if name in prices and prices.get(like, 0.0) > 0.0:
-        return replace(prior, cost=prior.cost * prices[name] / prices[like])
-    return prior
+    index = router.arms.index(like)
+    cost = float(trained.costs[index])
+    if model.name in prices and prices.get(like, 0.0) > 0.0:
+        cost = cost * prices[model.name] / prices[like]
+    return Likeness(trained.weights[index], float(trained.offsets[index]), cost)
 
 
-def _price_ratio(
-    router: Router, trained: ArmMap, prior: Likeness, name: str, prices: Mapping[str, float]
-) -> float:
-    """Of a new model's price to that of the model most like it; 1 where they are not known."""
+def _price_ratio(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
+    """Return the price of a new model divided by that of the model most like it, or 1 if one is unknown."""
+    prices = model.prices
     anchor = int(np.argmax(prior.weights))
-    near = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)
-    if near is None or name not in prices or not prices.get(near):
+    nearest = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)
+    if nearest is None or model.name not in prices or not prices.get(nearest):
         return 1.0
-    return prices[name] / prices[near]
+    return prices[model.name] / prices[nearest]
 
 
 def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None) -> dict[str, float]:
-    """mean_score and mean_cost (USD a call) of a new model, for the card and where nothing is predicted."""
-    score = cost = 0.0
+    """Return `mean_score` and `mean_cost` (USD a call) of a new model, for the bundle's manifest.
+
+    They are those of its scored prompts, else of the model most like it, shifted as the prior says.
+    """
+    score = 0.0
+    cost = 0.0
+    nearest = int(np.argmax(prior.weights))
     for arm, anchor in zip(router.manifest.arms, trained.anchors, strict=True):
-        if int(anchor) == int(np.argmax(prior.weights)):
-            score, cost = float(arm["mean_score"]) + prior.offset, float(arm["mean_cost"]) * prior.cost
+        if int(anchor) == nearest:
+            score = float(arm["mean_score"]) + prior.offset
+            cost = float(arm["mean_cost"]) * prior.cost
     if scored is not None:
         score = float(scored.scores.mean())
-        cost = cost if scored.costs is None else float(scored.costs.mean())
+        if scored.costs is not None:
+            cost = float(scored.costs.mean())
     return {"mean_score": min(max(score, 0.0), 1.0), "mean_cost": cost}
 
 
 def _margin_ratio(router: Router, like: str, cost: float) -> float:
     """Return the margin of a model whose calls cost `cost` USD on average, divided by the margin of `like`.
 
-    At most `MOST_MARGIN`, and 1 if the margin of `like` is 0, since its utilities then tell nothing of its
-    scores.
+    The ratio is at most `MOST_MARGIN`. It is 1 if the margin of `like` is 0, since its utilities then say
+    nothing about its scores.
     """
     costs = {arm["name"]: float(arm["mean_cost"]) for arm in router.manifest.arms}
     new, old = margin([cost, costs[like]], router.manifest.rho)
@@ -332,35 +399,43 @@ def _margin_ratio(router: Router, like: str, cost: float) -> float:
     return float(min(new / old, MOST_MARGIN))
 
 
-def _learn(router: Router, oracles: Oracles, name: str, scored: Scored, vectors: np.ndarray) -> None:
-    """Teach the policy the scored prompts, as decisions that could only be for the new model."""
-    heads, policy = Heads(oracles, router.heads.needs), router.learner.policy
-    only = np.array([arm == name for arm in policy.arms])
-    for i, made in enumerate(heads.predict(scored.prompts, vectors)):
-        decision = policy.decide(replace(made.request, available=only, rho=router.manifest.rho))
-        expected = float(made.costs[-1])
-        cost = expected if scored.costs is None or policy.algorithm.corrects_costs else float(scored.costs[i])
+def _teach(router: Router, oracles: Oracles, name: str, scored: Scored, vectors: np.ndarray) -> None:
+    """Teach the policy the scored prompts, as decisions between the new model alone.
+
+    Args:
+        oracles: with the new model.
+        name: of the new model.
+        vectors: embeddings of the scored prompts, `[m, e]`.
+    """
+    heads = Heads(oracles, router.heads.needs)
+    policy = router.learner.policy
+    only_new = np.array([arm == name for arm in policy.arms])
+    for i, prediction in enumerate(heads.predict(scored.prompts, vectors)):
+        request = replace(prediction.request, available=only_new, rho=router.manifest.rho)
+        decision = policy.decide(request)
+        if scored.costs is None or policy.algorithm.corrects_costs:
+            cost = float(prediction.costs[-1])
+        else:
+            cost = float(scored.costs[i])
         policy.update(decision, float(scored.scores[i]), cost)
 
 
-def _replaced(
-    router: Router,
-    folder: Path,
-    oracles: Oracles,
-    arms: list[dict[str, Any]],
-    charges: dict[str, list[float]],
-    change: dict[str, Any],
-) -> str:
-    """Write the bundle with these arms and promote it."""
-    before = router.manifest.provenance
-    changes = [*_changes(folder), {**change, "at": time.time(), "from": router.manifest.id}]
+def _replace_bundle(router: Router, folder: Path, change: _ArmChange) -> str:
+    """Write the bundle with other models, and promote it to the router's folder. Return its id.
+
+    Raises:
+        RouterError: another bundle took the router's place meanwhile.
+    """
+    at = {"at": time.time(), "from": router.manifest.id}
+    events = [*_arm_events(folder), {**change.event, **at}]
     place = folder.absolute()
-    prefix = f".{place.name}.{os.getpid()}."  # a later start removes it if this process is killed
+    prefix = f".{place.name}.{os.getpid()}."  # a later start removes the folder if this process is killed
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix, suffix=".tmp") as temporary:
         candidate = Path(temporary) / "router"
-        continued = {**router.continued(), "charges": charges}
-        provenance = {**before, "continued": continued, "arms": changes}
-        router.write(candidate, oracles=oracles, card=True, arms=arms, provenance=provenance)
-        if (now := read_manifest(folder, verify=False).id) != router.manifest.id:
-            raise RouterError(f"the router at {folder} was replaced by {now} meanwhile: do it again")
+        continued = {**router.continued(), "charges": change.charges}
+        provenance = {**router.manifest.provenance, "continued": continued, "arms": events}
+        router.write(candidate, BundleChange(change.oracles, change.arms, provenance))
+        present = read_manifest(folder, verify=False).id
+        if present != router.manifest.id:
+            raise RouterError(f"the router at {folder} was replaced by {present} meanwhile: try again")
         return promote(candidate, folder)

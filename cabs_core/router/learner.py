@@ -1,13 +1,13 @@
-"""What a router has learnt: a function of its bundle and of the event log, and nothing else.
+"""The learner: its state is a function of a bundle and of the event log, and of nothing else.
 
     learner = Learner(Bundle.read("router"), log, folder="router.learned")
     learner.catch_up()      # apply what is new in the log, in order
     learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
 
-A learner never decides. Where a score or a row was taken back (`EventLog.revision`), it starts again from the
-bundle. Copies of it in several processes that read the same log hold the same state, byte for byte: a
-checkpoint only shortens the way there. Rewards are applied in the order of their numbers, each once, because
-the number of the last one is saved with the state.
+A learner never decides. If a score or a row was taken back (`EventLog.revision`), it starts again from the
+bundle. Learners in several processes that read the same log hold the same state, byte for byte: a checkpoint
+only shortens the way there. Rewards are applied in the order of their numbers, each once, because the number
+of the last one is saved with the state.
 """
 
 import json
@@ -25,56 +25,77 @@ from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import Charges
-from cabs_core.router.guarded import Lead, starts_from
+from cabs_core.router.guarded import Lead, initial_lead
 from cabs_core.router.loaded import Bundle
 
 FORMAT = 3
+#: Rewards that are read from the log at once.
 BATCH = 1000
+#: File of a checkpoint that says how far the log was read.
+HEADER = "learned.json"
 
 
 class Learner:
     """Applies the events of a log to a bundle's policy, in order.
 
     Args:
-        bundle: whose policy learns; its heads give what a late reward needs of its prompt.
-        log: where events come from.
-        folder: where checkpoints of all bundles lie; None: nothing is saved or read.
+        bundle: whose policy learns. Its heads compute the surrogates of a late reward.
+        log: from which events are read.
+        folder: of the checkpoints of all bundles. None saves and reads none.
 
     Attributes:
-        policy: state after decision number `counted` and reward number `applied` of the log.
-        learnt, passed: rewards that taught the policy, and that did not (other bundle, second of a decision).
-        lead: what scores say of the policy against the fallback, for guarded mode.
+        policy: after decision number `counted` and reward number `applied` of the log.
+        charges: learnt cost factors of the models.
+        learnt: number of rewards that taught the policy.
+        passed: number of rewards that did not, since they belong to another bundle or are not the first of
+            their decision.
+        lead: compares the policy with the fallback by their scores, for guarded mode.
+        lineage: ids of the bundles whose decisions the policy learns from: its own, and those from which it
+            was saved.
+        version: grows when the state changes.
+        revision: of the log when the learner was made.
     """
 
     def __init__(self, bundle: Bundle, log: EventLog, folder: str | Path | None = None):
-        self.bundle, self.manifest, self.heads, self.log = bundle.folder, bundle.manifest, bundle.heads, log
+        self.bundle = bundle.folder
+        self.manifest = bundle.manifest
+        self.heads = bundle.heads
+        self.log = log
         self.folder = None if folder is None else Path(folder) / self.manifest.id
         self.version = 0
         self.revision = log.revision
         self._restore()
 
     def _restore(self) -> None:
-        """The checkpoint of this bundle and log, else the state of the bundle."""
-        self.counted = self.applied = self.learnt = self.passed = 0
-        self.lead = starts_from(self.manifest.evidence)
+        """Start from the checkpoint of this bundle and log, or from the bundle if there is none.
+
+        Raises:
+            ProvenanceError: there is a checkpoint that cannot be read, or it is of another bundle or log.
+        """
+        self.counted = 0
+        self.applied = 0
+        self.learnt = 0
+        self.passed = 0
+        self.lead = initial_lead(self.manifest.evidence)
         self.charges = Charges(len(self.manifest.names))
         before = self.manifest.provenance.get("continued", {})
-        #: bundles whose decisions this policy may learn from: its own, and those it was saved from
         self.lineage = {self.manifest.id, *before.get("lineage", [])}
         log = self.log.id
-        if self.folder is None or not (self.folder / "learned.json").is_file():
-            self._begin(before, log)
+        if self.folder is None or not (self.folder / HEADER).is_file():
+            self._start_from_bundle(before, log)
             return
-        path = self.folder / "learned.json"
+        path = self.folder / HEADER
         try:
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != FORMAT or data["bundle"] != self.manifest.id or data["log"] != log:
                 raise ValueError(f"format {data['format']!r}, bundle {data['bundle']!r}, log {data['log']!r}")
-            if int(data["revision"]) != self.revision:  # it may hold what was taken back since
-                self._begin(before, log)
+            if int(data["revision"]) != self.revision:  # it may hold a score that was taken back since
+                self._start_from_bundle(before, log)
                 return
-            self.counted, self.applied = int(data["counted"]), int(data["applied"])
-            self.learnt, self.passed = int(data["learnt"]), int(data["passed"])
+            self.counted = int(data["counted"])
+            self.applied = int(data["applied"])
+            self.learnt = int(data["learnt"])
+            self.passed = int(data["passed"])
             self.charges.set_state(data["charges"])
             if data["fallback"] == self.manifest.fallback:
                 self.lead = Lead.from_dict(data["lead"])
@@ -85,27 +106,34 @@ class Learner:
             ) from None
         self.policy = load_policy(self.folder / "policy")
 
-    def _begin(self, before: dict[str, Any], log: str) -> None:
-        """The state of the bundle, which may hold what this log had taught when it was saved."""
+    def _start_from_bundle(self, before: dict[str, Any], log: str) -> None:
+        """Take the state of the bundle.
+
+        Args:
+            before: what the bundle says about the learner that wrote it. Empty if it was built from a pool.
+            log: id of the log. If it taught the bundle, reading continues after what the bundle knows.
+        """
         self.policy = load_policy(self.bundle / "policy")
         if before.get("charges"):
             self.charges.set_state(before["charges"])
         if before.get("lead"):
             self.lead = Lead.from_dict(before["lead"])
         if before.get("log") == log:
-            self.counted, self.applied = int(before["counted"]), int(before["applied"])
+            self.counted = int(before["counted"])
+            self.applied = int(before["applied"])
 
     def catch_up(self, limit: int | None = None) -> int:
-        """Apply decisions and rewards that are new in the log; returns how many rewards taught the policy.
+        """Apply the new decisions and rewards of the log. Return how many rewards taught the policy.
 
         Args:
-            limit: apply so many rewards at most; None: all.
+            limit: number of rewards to apply at most. None applies all.
         """
         taught = 0
         remaining = math.inf if limit is None else limit
+        bundles = sorted(self.lineage)
         while remaining > 0:
-            # rewards first, so that every decision they belong to is among those counted after
-            batch, bundles = int(min(remaining, BATCH)), sorted(self.lineage)
+            batch = int(min(remaining, BATCH))
+            # rewards are read first, so that every decision they belong to is among those counted after
             lessons, read, applied = self.log.lessons(self.applied, batch, bundles)
             last, plays = self.log.played(self.counted, bundles)
             for arm in sorted(plays):
@@ -126,41 +154,55 @@ class Learner:
         return taught
 
     def _learn(self, logged: Logged, score: float, cost: float) -> None:
-        decision, names = Decision.from_dict(json.loads(logged.decision)), self.manifest.names
-        if decision.arm_name not in names:  # it has left the router
+        """Teach the policy, the cost factors and the lead one reward. A model that has left is passed over.
+
+        Args:
+            score: in [0, 1]. cost: USD of the call.
+        """
+        decision = Decision.from_dict(json.loads(logged.decision))
+        names = self.manifest.names
+        if decision.arm_name not in names:
             return
-        arm, deltas = names.index(decision.arm_name), None
-        if self.heads.needs.surrogate and logged.embedding is not None:
-            deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(arm, score)
-            if decision.arms != tuple(names):  # models came or went since
-                of_name = dict(zip(names, deltas, strict=True))
-                deltas = np.array([of_name.get(name, 0.0) for name in decision.arms])
-        taught = cost
+        arm = names.index(decision.arm_name)
+        taught_cost = cost
         if logged.output_cost is not None and logged.input_cost is not None:
             self.charges.learn(arm, cost - logged.input_cost, logged.output_cost)
-            if self.policy.algorithm.corrects_costs:  # this was done here
-                taught = logged.expected_cost if logged.expected_cost is not None else cost
-        self.policy.update(decision, score, taught, deltas=deltas)
-        if logged.marked is False:  # how probable its score was nobody knows
+            # a policy that corrects costs itself would correct what the factors have corrected already
+            if self.policy.algorithm.corrects_costs and logged.expected_cost is not None:
+                taught_cost = logged.expected_cost
+        self.policy.update(decision, score, taught_cost, deltas=self._deltas(logged, decision, score))
+        if logged.marked is False:  # nobody knows how probable this score was, so it compares nothing
             return
         utility = float(clipped_utility(score, cost, logged.rho))
         if self.manifest.fallback in decision.arms:
             fallback = decision.arms.index(self.manifest.fallback)
             self.lead.learn(decision.arm, fallback, logged.target, decision.pmf, utility)
 
-    def save(self) -> Path | None:
-        """Write a checkpoint atomically, unless what is there has read further."""
-        if self.folder is None:
+    def _deltas(self, logged: Logged, decision: Decision, score: float) -> np.ndarray | None:
+        """Return the surrogate deltas of a reward, one for each of the decision's models.
+
+        Return None if the policy reads none, or the prompt's embedding was not logged.
+        """
+        if not self.heads.needs.surrogate or logged.embedding is None:
             return None
-        try:
-            there = json.loads((self.folder / "learned.json").read_text(encoding="utf-8"))
-            if there["bundle"] == self.manifest.id and int(there["revision"]) >= self.revision:
-                if (int(there["revision"]), int(there["applied"])) > (self.revision, self.applied):
-                    return None
-        except (OSError, ValueError, KeyError, TypeError):
-            pass
+        names = self.manifest.names
+        arm = names.index(decision.arm_name)
+        deltas = self.heads.surrogate(logged.embedding, logged.prompt_length)(arm, score)
+        if decision.arms == tuple(names):
+            return deltas
+        # models came or went since the decision
+        delta_of = dict(zip(names, deltas, strict=True))
+        return np.array([delta_of.get(name, 0.0) for name in decision.arms])
+
+    def save(self) -> Path | None:
+        """Write a checkpoint atomically, and return its folder.
+
+        Return None if there is no place for it, or the checkpoint that is there has read further.
+        """
+        if self.folder is None or self._is_behind_checkpoint(self.folder):
+            return None
         self.folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        contents = Contents("what a router learnt", "learned.json", ("policy/*",), ("bundle", "applied"))
+        contents = Contents("what a router learnt", HEADER, ("policy/*",), ("bundle", "applied"))
         with atomic_directory(self.folder, contents) as temporary:
             self.policy.save(temporary / "policy")
             content = {
@@ -176,5 +218,17 @@ class Learner:
                 "passed": self.passed,
                 "lead": self.lead.to_dict(),
             }
-            (temporary / "learned.json").write_text(json.dumps(content, indent=1), encoding="utf-8")
+            (temporary / HEADER).write_text(json.dumps(content, indent=1), encoding="utf-8")
         return self.folder
+
+    def _is_behind_checkpoint(self, folder: Path) -> bool:
+        """Return True if the checkpoint in a folder is of this bundle and has read further than this learner.
+
+        A checkpoint that cannot be read is overwritten, so it does not count.
+        """
+        try:
+            stored = json.loads((folder / HEADER).read_text(encoding="utf-8"))
+            position = (int(stored["revision"]), int(stored["applied"]))
+            return bool(stored["bundle"] == self.manifest.id) and position > (self.revision, self.applied)
+        except (OSError, ValueError, KeyError, TypeError):
+            return False

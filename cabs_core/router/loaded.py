@@ -1,4 +1,4 @@
-"""A bundle that was read from its folder: what decides, and what it needs from a text to a decision."""
+"""A bundle that was read from its folder: everything from a prompt's text to a decision."""
 
 from __future__ import annotations
 
@@ -16,7 +16,15 @@ from cabs_core.router.heads import Heads, needs_of
 
 @dataclass(frozen=True)
 class Bundle:
-    """Attributes: folder, manifest; policy, heads and encoder as the bundle holds them."""
+    """A bundle in memory.
+
+    Attributes:
+        folder: from which the bundle was read.
+        manifest: content of its `router.json`.
+        policy: in the state in which the bundle was written.
+        heads: compute the predictions that the policy reads.
+        encoder: turns texts into embeddings.
+    """
 
     folder: Path
     manifest: Manifest
@@ -31,14 +39,17 @@ class Bundle:
         """Open a bundle.
 
         Args:
-            encoder: an open one, used where it is the bundle's. fallback: arm of shadow and guarded mode
-                instead of the bundle's, whose evidence is against its own.
+            encoder: an open one. It is used if the bundle was made with the same encoder.
+            fallback: model of shadow and guarded mode in place of the bundle's own. The bundle's evidence
+                compares with its own fallback, so it is dropped if another one is given.
 
         Raises:
-            ProvenanceError: a file is missing, altered, or of another format; it is named.
-            EncoderError: the encoder cannot be found or loaded. RouterError: fallback is no arm.
+            ProvenanceError: a file is missing, altered, or of another format; the error names the file.
+            EncoderError: the encoder cannot be found or loaded.
+            RouterError: the router has no model of the name `fallback`.
         """
-        folder, manifest = Path(folder), read_manifest(folder)
+        folder = Path(folder)
+        manifest = read_manifest(folder)
         if fallback is not None and fallback not in manifest.names:
             raise RouterError(f"unknown model {fallback!r}; this router knows {', '.join(manifest.names)}")
         if fallback is not None and fallback != manifest.fallback:

@@ -1,14 +1,14 @@
-"""A bundle with its event log: what happened to decisions, and what is learnt of it.
+"""A bundle with its event log: it records what happened to decisions, and learns from it.
 
-Rewards are appended to the log and applied in the log's order by `learner`; the policy that decides is a copy
-that follows it, so several processes may share a log.
+Rewards are appended to the log and applied in the log's order by `learner`. The policy that decides is a copy
+that follows the learner, so several processes may share a log and learn the same.
 """
 
 import threading
 import time
 import uuid
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from cabs_core.base.catalog.policies import policy_record
 from cabs_core.base.errors import RouterError, UnknownDecision
@@ -17,33 +17,47 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.data.events.log import EventLog, check_ends
 from cabs_core.data.events.retention import retract
-from cabs_core.data.events.rows import SERVED, Logged
+from cabs_core.data.events.rows import SERVED, CallFacts, Logged
 from cabs_core.router.charges import Prices, is_amount
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.pacer import Pacer
 
-#: scores that are learnt again between two pauses: what a decision may have to wait for
+#: Scores that are learnt again between two pauses. A decision may have to wait for as many.
 PART = 20
-#: identifiers by which a decision can be looked up
+#: Identifiers by which a decision can be looked up.
 NAMES = ("id", "response_id", "call_id", "session")
 
 
 class LoggedBundle:
-    """An open bundle and its log; safe for threads. `Router` is one that decides.
+    """An open bundle and its event log. May be used by several threads. `Router` is one that also decides.
+
+    Args:
+        bundle: an open bundle.
+        options: as given. What they leave open is filled in from the bundle.
+        log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
 
     Attributes:
-        options: with the bundle's own where none was given. arms: names. fallback: index of that arm.
+        options: complete, with the bundle's own values where none was given.
+        arms: names of the models.
+        fallback: index of the model that answers in shadow and guarded mode.
+        learner: applies the log to a policy.
+        policy: decides. It follows the learner's policy.
+        pacer: moves rho to meet a budget. None without a budget.
     """
 
     def __init__(self, bundle: Bundle, options: RouterOptions, log: str | Path | EventLog):
-        self.bundle, self.folder, self.manifest = bundle, bundle.folder, bundle.manifest
-        self.policy, self.heads, self.encoder = bundle.policy, bundle.heads, bundle.encoder
-        self.options = options.of(self.manifest)
+        self.bundle = bundle
+        self.folder = bundle.folder
+        self.manifest = bundle.manifest
+        self.policy = bundle.policy
+        self.heads = bundle.heads
+        self.encoder = bundle.encoder
+        self.options = options.completed(self.manifest)
         self.arms = list(self.manifest.names)
         self.fallback = self.arms.index(self.manifest.fallback)
-        self.prices = Prices.of(self.manifest, options)
+        self.prices = Prices.of_bundle(self.manifest, options)
         self.log = log if isinstance(log, EventLog) else EventLog(log)
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
@@ -51,7 +65,7 @@ class LoggedBundle:
         self._learned = self.log.checkpoints(self.folder) if options.learned is None else options.learned
         self.learner = Learner(bundle, self.log, self._learned)
         any_rho = self.policy.algorithm.any_rho_now()
-        self.pacer = Pacer.of(self.manifest, self.options, any_rho=any_rho)
+        self.pacer = Pacer.for_bundle(self.manifest, self.options, any_rho=any_rho)
         self._lock = threading.RLock()
         self._followed = -1
         if self.pacer is not None:
@@ -60,25 +74,34 @@ class LoggedBundle:
 
     @property
     def learns(self) -> bool:
-        """Whether its policy learns from scores; those of a static one are recorded."""
+        """True if the policy learns from scores. A static policy's scores are only recorded."""
         return policy_record(self.manifest.policy).learns
 
     def about_feedback(self, result: str) -> dict[str, Any]:
-        """The answer to feedback of this result: that it taught nothing where the policy learns nothing."""
+        """Return the answer to a client that gave feedback, as JSON values.
+
+        Args:
+            result: of `feedback`. The answer says so if the score was recorded and teaches nothing, since the
+                policy is static.
+        """
         if result != "recorded" or self.learns:
             return {"result": result}
         note = f"recorded, not learnt: policy {self.manifest.policy} does not learn from scores"
         return {"result": result, "learnt": False, "note": note}
 
     def problems(self) -> list[str]:
-        """What is wrong with its settings, in sentences: a budget that cannot be reached."""
+        """Return a sentence for every setting that cannot work, such as a budget that is too small."""
         problem = None if self.pacer is None else self.pacer.problem()
         return [] if problem is None else [problem]
 
     def rho_of(self, rho: float | None) -> float:
-        """The cost sensitivity used for a request: given, the pacer's or the bundle's, in score per USD.
+        """Return the cost sensitivity for a request, score units per USD.
 
-        Raises RouterError.
+        Args:
+            rho: as the request says. None takes the pacer's, or the bundle's if there is no pacer.
+
+        Raises:
+            RouterError: rho is no finite number >= 0, or the policy serves another rho only.
         """
         if rho is None:
             return self.manifest.rho if self.pacer is None else self.pacer.rho
@@ -100,19 +123,22 @@ class LoggedBundle:
         source: str = "user",
         key: str | None = None,
     ) -> str:
-        """Record a score in [0, 1] for the answer of a decision, at any time after it.
+        """Record a score in [0, 1] for the answer of a decision, at any time after the decision.
 
         Args:
-            cost: USD of the call, at most `usage.MOST_USD`; None: what `finish` recorded, or expected.
-            source: who gives the score. Only the first score of a decision teaches; others are kept.
-            key: idempotency key; None: one score per decision and source.
+            decision_id: of the decision.
+            cost: USD of the call, at most `usage.MOST_CALL_USD`. None takes what `finish` recorded, else the
+                expected cost.
+            source: name of who gives the score. Only the first score of a decision teaches. Later ones are
+                kept in the log.
+            key: idempotency key. None allows one score per decision and source.
 
         Returns:
-            'recorded', 'duplicate' (the same score was given before), or 'conflict' (another score was given
-            before under this key). Only 'recorded' changes anything.
+            'recorded', 'duplicate' if the same score was given before, or 'conflict' if another score was
+            given before under this key. Only 'recorded' changes anything.
 
         Raises:
-            RouterError: unknown decision, or a score or cost out of range.
+            RouterError: the decision is unknown, or the score or cost is out of range.
         """
         return self.feedback_by(id=decision_id, score=score, cost=cost, source=source, key=key)
 
@@ -126,25 +152,27 @@ class LoggedBundle:
         caller: str | None = None,
         **name: str,
     ) -> str:
-        """`feedback` for `id=`, `response_id=` (of the upstream's answer), `call_id=` (given to `route`) or
-        `session=`.
+        """Record a score for the decision with a given name, as `feedback` does.
 
-        A session (its key in the log) or a turn that kept its model is credited to the decision that drew the
-        model; the first score of a decision teaches. A session costs what a call of that decision cost on
-        average.
+        The score of a session, or of a turn that kept its model, is credited to the decision that drew the
+        model. The cost of a session is the mean cost of that decision's calls.
 
         Args:
-            score, cost, source, key: as of `feedback`; score in [0, 1], cost in USD.
-            caller: only among the decisions that it asked for; None: among all.
+            score, cost, source, key: as of `feedback`.
+            caller: name of a client. The decision is looked up among those that this client asked for, or
+                among all if it is None.
+            **name: one of `id`, `response_id` (of the upstream's answer), `call_id` (given to `route`) and
+                `session`.
+
+        Raises:
+            RouterError: as of `feedback`.
         """
         score = _number(score, "score", 1.0)
         cost = None if cost is None else _number(cost, "cost", MOST_CALL_USD)
         logged = self.named(caller=caller, **name)
         drawn = logged.kept or logged.id
         if cost is None:
-            paid = self.log.mean_cost(drawn) if "session" in name else logged.cost
-            mean = {arm["name"]: float(arm["mean_cost"]) for arm in self.manifest.arms}.get(logged.arm, 0.0)
-            cost = next(float(usd) for usd in (paid, logged.expected_cost, mean) if usd is not None)
+            cost = self._known_cost(logged, self.log.mean_cost(drawn) if "session" in name else logged.cost)
         # a session is scored once, at whichever of its turns; a turn is scored by itself
         scored = drawn if "session" in name else logged.id
         result = self.log.add_reward(
@@ -158,33 +186,48 @@ class LoggedBundle:
         self.follow(again=False)
         return result
 
+    def _known_cost(self, logged: Logged, paid: float | None) -> float:
+        """Return the cost of a call, USD: paid, else expected, else the mean cost of the model."""
+        for usd in (paid, logged.expected_cost):
+            if usd is not None:
+                return float(usd)
+        means = {arm["name"]: float(arm["mean_cost"]) for arm in self.manifest.arms}
+        return means.get(logged.arm, 0.0)
+
     def named(self, *, caller: str | None = None, **name: str) -> Logged:
-        """The newest decision with this `id=`, `response_id=`, `call_id=` or `session=`, of `caller` or all.
+        """Return the newest decision with a given name.
+
+        Args:
+            caller: name of a client. Only decisions that this client asked for are looked at, or all if None.
+            **name: one of `id`, `response_id`, `call_id` and `session`.
 
         Raises:
-            RouterError: there is none.
+            RouterError: not exactly one name is given, or no decision has the name.
         """
         if len(name) != 1 or next(iter(name)) not in NAMES:
             raise RouterError(f"name the decision by one of {', '.join(NAMES)}")
-        ((what, value),) = name.items()
+        ((kind, value),) = name.items()
         logged = self.log.decision(caller=caller, **name)
         if logged is None:
-            raise UnknownDecision(what, value)
+            raise UnknownDecision(kind, value)
         return logged
 
     def retract(
         self, decision_id: str, *, source: str | None = None, row: bool = False, follow: bool = True
     ) -> int:
-        """Take the scores of a decision back, or the decision as well (`row`); returns how many scores.
+        """Take the scores of a decision back, and return how many scores were taken back.
 
-        The state is then that of a log which never held them: it is learnt again, while decisions go on.
+        The learnt state becomes that of a log which never held them. It is learnt again while decisions go
+        on.
 
         Args:
-            source: only the scores of this source. follow: learn again now; False: with the next `follow`, as
-                where many are taken back at once.
+            source: take back only the scores of this source. None takes back all.
+            row: True takes the decision back as well.
+            follow: True learns again now. False leaves that to the next `follow`, so that many decisions can
+                be taken back at once.
 
         Raises:
-            RouterError: unknown decision, or the bundle itself was saved after it had learnt from it.
+            RouterError: the decision is unknown, or the bundle was saved after it had learnt from it.
         """
         before = self.manifest.provenance.get("continued", {})
         logged = self.named(id=decision_id)
@@ -193,28 +236,32 @@ class LoggedBundle:
                 f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved "
                 "after it: train and export it again, or roll back to one before it"
             )
-        gone = retract(self.log, decision_id, source=source, row=row)
+        scores = retract(self.log, decision_id, source=source, row=row)
         if follow:
             self.follow()
-        return len(gone)
+        return len(scores)
 
-    def finish(
-        self, decision_id: str, *, cost: float | None = None, status: str = "answered", **facts: Any
-    ) -> None:
-        """Record how the call of a decision ended: status, cost in USD, and facts such as response_id.
+    def finish(self, decision_id: str, *, status: str = "answered", **facts: Unpack[CallFacts]) -> None:
+        """Record how the call of a decision ended. A pacer takes the cost into account at once.
 
-        A pacer takes the cost into account at once.
+        Args:
+            status: of the call, such as those in `rows.SERVED` and `rows.FAILED`.
+            **facts: see `CallFacts`.
 
         Raises:
-            RouterError: the cost is no finite number >= 0.
+            RouterError: the cost is no finite number >= 0, or a fact is not of `CallFacts`.
         """
+        cost = facts.get("cost")
         self._spend(cost, status)
-        self.log.finish(decision_id, status=status, cost=cost, **facts)
+        self.log.finish(decision_id, status=status, **facts)
 
     def _spend(self, cost: float | None, status: str) -> None:
-        if cost is not None and not is_amount(cost):
+        """Tell the pacer the cost of a call, USD. RouterError for a cost that is no finite number >= 0."""
+        if cost is None:
+            return
+        if not is_amount(cost):
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")
-        if cost is not None and self.pacer is not None:
+        if self.pacer is not None:
             with self._lock:
                 self.pacer.spend(cost, answered=status in SERVED)
 
@@ -223,43 +270,59 @@ class LoggedBundle:
         model: str,
         *,
         status: str,
-        cost: float | None = None,
         call_id: str | None = None,
         caller: str | None = None,
-        **facts: Any,
+        **facts: Unpack[CallFacts],
     ) -> str:
-        """Log a call that this router did not decide: one that named its model, say. Returns its id.
+        """Log a call that this router did not decide, such as one that named its model. Return the row's id.
 
-        It is no draw, so nothing is learnt from it and no estimate sees it; budgets do.
+        Nothing is learnt from the call and no estimate uses it, since its model was not drawn. Budgets count
+        its cost.
 
         Args:
-            cost: USD, >= 0, None where nobody knows. status, facts: as of `finish`.
+            model: that was called.
+            status, facts: as of `finish`.
+            call_id, caller: as of `RouteRequest`.
 
         Raises:
-            RouterError: on a cost that is no such number, or facts that `finish` does not take.
+            RouterError: as of `finish`.
         """
         check_ends(facts)
-        self._spend(cost, status)
-        facts |= {"call_id": call_id, "caller": caller}
-        row = self.undrawn(model, None, mode="named", status=status, cost=cost, **facts)
+        self._spend(facts.get("cost"), status)
+        row = self.undrawn_row(model, None)
+        row |= {"mode": "named", "status": status, "call_id": call_id, "caller": caller, **facts}
         self.log.add_decisions([row])
         return str(row["id"])
 
-    def undrawn(
-        self, model: str, text: str | None, *, kept: str | None = None, **facts: Any
+    def undrawn_row(
+        self, model: str, text: str | None, *, kept: str | None = None, rho: float | None = None
     ) -> dict[str, Any]:
-        """A row of the log for a call whose model was not drawn: nothing is learnt from it.
+        """Return a row of the log for a call whose model was not drawn. Nothing is learnt from such a row.
+
+        The caller adds `mode` and further columns.
 
         Args:
-            kept: id of the decision whose model stays; None: there is none. facts: further columns.
+            model: that is called.
+            text: of the prompt. None if there is none.
+            kept: id of the decision whose model stays. None if the model belongs to no earlier decision.
+            rho: as of `rho_of`.
         """
-        name, text = uuid.uuid4().hex, text or ""
-        row = {"id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": model, "p": 1.0}
-        row |= {"rho": self.rho_of(facts.pop("rho", None)), "kept": kept or name}
-        return {**row, "prompt_hash": prompt_hash(text), "prompt_length": float(len(text)), **facts}
+        name = uuid.uuid4().hex
+        text = text or ""
+        return {
+            "id": name,
+            "ts": time.time(),
+            "bundle": self.manifest.id,
+            "arm": model,
+            "p": 1.0,
+            "rho": self.rho_of(rho),
+            "kept": kept or name,
+            "prompt_hash": prompt_hash(text),
+            "prompt_length": float(len(text)),
+        }
 
     def follow_budget(self) -> tuple[int, float]:
-        """Tell the pacer how much was spent today, by the log; returns (UTC day, USD spent on it)."""
+        """Tell the pacer how much was spent today, by the log. Return the UTC day and the USD spent on it."""
         day = int(time.time() // SECONDS_PER_DAY)
         calls, spent = self.log.totals(day)
         if self.pacer is not None:
@@ -269,26 +332,21 @@ class LoggedBundle:
 
     @property
     def outdated(self) -> bool:
-        """Whether something was taken back since it learnt."""
+        """True if a score or a decision was taken back since the learner read the log."""
         return self.log.revision != self.learner.revision
 
     def follow(self, *, again: bool = True) -> int:
-        """Learn what is new in the log, whoever wrote it; returns how many rewards taught the policy.
+        """Learn what is new in the log, whoever wrote it. Return how many rewards taught the policy.
 
         Args:
-            again: where something was taken back, learn all of the log again first, beside decisions that go
-                on: in parts, with pauses as long. False: leave that to the next call.
+            again: matters if something was taken back. True then learns all of the log again first. False
+                learns nothing and leaves that to the next call.
         """
         fresh = None
         if self.outdated:
             if not again:
                 return 0
-            fresh = Learner(self.bundle, self.log, self._learned)
-            before = -1
-            while fresh.applied > before:
-                before, begin = fresh.applied, time.perf_counter()
-                fresh.catch_up(PART)
-                time.sleep(time.perf_counter() - begin)
+            fresh = self._learn_again()
         with self._lock:
             if fresh is not None:
                 fresh.version = self.learner.version + 1
@@ -299,25 +357,38 @@ class LoggedBundle:
                 self._followed = self.learner.version
             return taught
 
+    def _learn_again(self) -> Learner:
+        """Return a learner that has read the log from its beginning.
+
+        Decisions go on meanwhile: after every part the thread sleeps as long as the part took.
+        """
+        fresh = Learner(self.bundle, self.log, self._learned)
+        before = -1
+        while fresh.applied > before:
+            before = fresh.applied
+            begin = time.perf_counter()
+            fresh.catch_up(PART)
+            time.sleep(time.perf_counter() - begin)
+        return fresh
+
     def checkpoint(self) -> Path | None:
-        """Save the learnt state, in one atomic step.
+        """Save the learnt state in one atomic step, and return the folder.
 
-        None: there is no place for it, or a newer checkpoint is there.
-
-        Feedback from other threads waits: a checkpoint taken in the middle of a reward would learn it again.
+        Return None if there is no place for a checkpoint, or a newer one is there. Feedback from other
+        threads waits, since a checkpoint in the middle of a reward would learn the reward again.
         """
         with self._lock:
             return self.learner.save()
 
     def close(self) -> None:
-        """Save a checkpoint where there is a place for it, and close the log."""
+        """Save a checkpoint if there is a place for it, and close the log."""
         with self._lock:
             self.checkpoint()
             self.log.close()
 
 
-def _number(value: Any, what: str, most: float) -> float:
-    """A float from 0 to `most`, or RouterError."""
+def _number(value: Any, name: str, most: float) -> float:
+    """Return a value as a float from 0 to `most`, or raise RouterError."""
     if not is_amount(value, most):
-        raise RouterError(f"{what} {value!r:.60}: expected a finite number from 0 to {most:g}")
+        raise RouterError(f"{name} {value!r:.60}: expected a finite number from 0 to {most:g}")
     return float(value)

@@ -1,18 +1,20 @@
-"""Which answers a router wants scored: marks, drawn with probabilities that are known.
+"""Marks: they say which answers a router wants scored, and are drawn with known probabilities.
 
-With p(a) the probability of arm a at a decision, the mark has probability q(a) where a was played:
+With p(a) the probability of arm a at a decision, the mark has probability q(a) if a was played:
 
     uniform     q(a) = share;
-    seldom      q(a) = min(1, c / sqrt(p(a))), c such that sum_a p(a) q(a) is the share, at every decision.
+    seldom      q(a) = min(1, c / sqrt(p(a))), with c such that sum_a p(a) q(a) is the share, at every
+    decision.
 
-So the marked decisions are a fair sample of the requests by either rule. By `seldom` arms are more even among
-them: an exploration is scored more often than what the policy likes, and the log tells more of other
-policies. No q is below share / sqrt(K), so weights stay bounded. What either costs and brings is measured in
-docs/measurements/logs.md, "Which answers to have scored".
+So the marked decisions are a fair sample of the requests by either rule. By `seldom` the arms are more even
+among them: an exploration is scored more often than a favoured model, and the log tells more of other
+policies. No q is below share / sqrt(K), so weights stay bounded. docs/measurements/logs.md, "Which answers to
+have scored", has what either rule costs and brings.
 
-Among the marked decisions arm a has probability p(a) q(a) / share. By it the score of a marked decision
-teaches and is weighed in estimates (`evaluation.ope.data`). A score of a decision that was not marked came by
-the will of somebody, with a probability that nobody knows: it teaches, and no estimate sees it.
+Among the marked decisions arm a has probability p(a) q(a) / share. The score of a marked decision teaches and
+is weighed in estimates by this probability (`evaluation.ope.data`). A score of a decision without mark was
+given because somebody chose to, with a probability that nobody knows: the score teaches, and no estimate uses
+it.
 """
 
 from datetime import UTC, datetime
@@ -26,7 +28,7 @@ from cabs_core.data.events.log import EventLog
 
 Rule = Literal["uniform", "seldom"]
 RULES: tuple[str, ...] = get_args(Rule)
-#: columns of the queue
+#: Columns of the queue of decisions whose score is wanted.
 QUEUE = ("id", "time", "model", "cost", "q", "prompt", "response_id", "call_id", "session", "caller")
 
 
@@ -34,8 +36,9 @@ class Mark(NamedTuple):
     """The mark of a decision.
 
     Attributes:
-        marked: whether its score is wanted. q: probability of that, in (0, 1].
-        pmf: `[K]` of the arm among the decisions that are marked.
+        marked: True if the score of the decision is wanted.
+        q: probability of the mark, in (0, 1].
+        pmf: probabilities of the arms among the marked decisions, `[K]`.
     """
 
     marked: bool
@@ -44,54 +47,68 @@ class Mark(NamedTuple):
 
 
 def check_share(share: float | None) -> None:
-    """Raise RouterError for a share of decisions to be scored that is not in (0, 1], nor None."""
-    good = share is None or (isinstance(share, int | float) and not isinstance(share, bool))
-    if not good or (share is not None and not 0.0 < share <= 1.0):
+    """Raise RouterError unless a share of decisions to be scored is None, or above 0 up to 1."""
+    is_number = isinstance(share, int | float) and not isinstance(share, bool)
+    if share is not None and not (is_number and 0.0 < share <= 1.0):
         raise RouterError(f"score_share {share!r:.40}: expected a share of the decisions, above 0 up to 1")
 
 
-def mark(pmf: np.ndarray, arm: int, share: float, rule: str, decision: str) -> Mark:
+def draw_mark(pmf: np.ndarray, arm: int, share: float, rule: str, decision: str) -> Mark:
     """Draw the mark of a decision.
 
     Args:
-        pmf: `[K]`, from which its arm was drawn. share: of the decisions to mark, in (0, 1].
+        pmf: probabilities from which the arm was drawn, `[K]`.
+        arm: that was drawn.
+        share: of the decisions to mark, in (0, 1].
         rule: one of `RULES`.
-        decision: its id, which is random: from it comes the draw, so it can be checked later.
+        decision: its random id. The draw derives from it, so the draw can be checked later.
     """
-    q, among = share, pmf
+    q = share
+    among_marked = pmf
     if rule == "seldom":
-        both = evened(pmf, share)
-        q, among = min(float(both[arm] / pmf[arm]), 1.0), both / both.sum()
-    draw = float(stream_key("score", decision)[0] >> np.uint64(11)) / 2.0**53
-    return Mark(draw < q, q, among)
+        both = played_and_marked(pmf, share)
+        q = min(float(both[arm] / pmf[arm]), 1.0)
+        among_marked = both / both.sum()
+    number = float(stream_key("score", decision)[0] >> np.uint64(11)) / 2.0**53
+    return Mark(number < q, q, among_marked)
 
 
-def evened(pmf: np.ndarray, share: float) -> np.ndarray:
-    """p q = min(p, c sqrt(p)) `[K]`, of sum `share`: the probability of every arm to be played and marked."""
-    roots, p = np.sqrt(pmf), np.sort(pmf)
-    rest = share - np.concatenate([[0.0], np.cumsum(p)[:-1]])
-    # c, were the smaller ones marked whenever they are played and none of the others
+def played_and_marked(pmf: np.ndarray, share: float) -> np.ndarray:
+    """Return the probability of every arm to be played and marked by rule `seldom`, `[K]`, of sum `share`.
+
+    The probability is p q = min(p, c sqrt(p)). The arms are sorted by p: those below some p are always
+    marked, and c is the level at which the others fill the rest of the share.
+    """
+    roots = np.sqrt(pmf)
+    p = np.sort(pmf)
+    always_marked = np.concatenate([[0.0], np.cumsum(p)[:-1]])
+    rest = share - always_marked
     levels = rest / np.maximum(np.cumsum(np.sqrt(p)[::-1])[::-1], 1e-300)
     fits = np.flatnonzero(levels <= np.sqrt(p))
-    return np.minimum(pmf, levels[fits[0]] * roots) if len(fits) else pmf.copy()
+    if not len(fits):  # the share is all: every arm is always marked
+        return pmf.copy()
+    both: np.ndarray = np.minimum(pmf, levels[fits[0]] * roots)
+    return both
 
 
 def queue(log: EventLog, limit: int, *, caller: str | None = None) -> list[dict[str, Any]]:
-    """The newest decisions whose score is wanted and has not come, at most `limit`.
+    """Return the newest decisions whose score is wanted and has not come.
 
     Args:
-        caller: only those that it asked for; None: everybody's.
+        log: of the router.
+        limit: number of rows at most.
+        caller: name of a client. Only decisions that it asked for are returned, or all if it is None.
 
     Returns:
-        rows of `QUEUE`: time in ISO 8601 (UTC), cost in USD (of the call, else as expected), q the
-        probability of the mark; None where the log does not hold it, as prompts by default.
+        rows with the columns `QUEUE`: `time` in ISO 8601 (UTC), `cost` of the call in USD, or the expected
+        cost if it is not known, and `q`, the probability of the mark. A value that the log does not hold is
+        None, as prompts are by default.
     """
-    return [
-        {name: getattr(row, name, None) for name in QUEUE}
-        | {
-            "time": datetime.fromtimestamp(row.ts, UTC).isoformat(timespec="seconds"),
-            "model": row.arm,
-            "cost": row.expected_cost if row.cost is None else row.cost,
-        }
-        for row in log.to_score(limit, caller=caller)
-    ]
+    rows = []
+    for logged in log.to_score(limit, caller=caller):
+        row = {name: getattr(logged, name, None) for name in QUEUE}
+        row["time"] = datetime.fromtimestamp(logged.ts, UTC).isoformat(timespec="seconds")
+        row["model"] = logged.arm
+        row["cost"] = logged.expected_cost if logged.cost is None else logged.cost
+        rows.append(row)
+    return rows

@@ -1,4 +1,4 @@
-"""Train prompts near a prompt, for explanations: what a decision rests on."""
+"""Train prompts near a prompt, which an explanation shows: a decision rests on their scores."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -10,8 +10,10 @@ from typing import Any, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: prompts kept in a bundle, and characters of each
-KEPT, CHARACTERS = 5000, 300
+#: Number of prompts that a bundle keeps, at most.
+KEPT = 5000
+#: Characters of each prompt that are kept.
+CHARACTERS = 300
 
 
 @dataclass(frozen=True)
@@ -19,8 +21,10 @@ class Neighbours:
     """Train prompts with their embeddings and scores.
 
     Attributes:
-        embeddings: `[m, e]` float16. texts: [m], cut to `CHARACTERS`. scores: `[m, K]` float32, nan where a
-            model did not answer. arms: [K] names.
+        embeddings: `[m, e]` float16.
+        texts: of the m prompts, cut to `CHARACTERS`.
+        scores: `[m, K]` float32; nan if a model did not answer.
+        arms: names of the K models.
     """
 
     embeddings: np.ndarray
@@ -29,7 +33,7 @@ class Neighbours:
     arms: list[str]
 
     @classmethod
-    def of(
+    def sample(
         cls,
         embeddings: ArrayLike,
         texts: Sequence[str],
@@ -37,7 +41,12 @@ class Neighbours:
         arms: Iterable[str],
         seed: int = 0,
     ) -> Self:
-        """At most `KEPT` train prompts, drawn without replacement where there are more."""
+        """Return all given train prompts, or `KEPT` of them, drawn without replacement, if there are more.
+
+        Args:
+            embeddings: `[n, e]`. texts: n texts. scores: `[n, K]`. arms: K names.
+            seed: of the draw.
+        """
         rows = np.sort(np.random.default_rng([seed, 40]).permutation(len(texts))[:KEPT])
         return cls(
             np.asarray(embeddings)[rows].astype(np.float16),
@@ -47,7 +56,7 @@ class Neighbours:
         )
 
     def save(self, folder: Path) -> None:
-        """Write arrays and texts into `folder`."""
+        """Write arrays and texts into a folder that does not exist yet."""
         folder.mkdir()
         with open(folder / "neighbours.npz", "wb") as handle:
             np.savez(handle, embeddings=self.embeddings, scores=self.scores)
@@ -57,7 +66,7 @@ class Neighbours:
     @classmethod
     @lru_cache(maxsize=2)
     def load(cls, folder: Path) -> Self | None:
-        """What `save` wrote; None where the bundle was made without prompts."""
+        """Return the prompts that `save` wrote, or None if the bundle was made without prompts."""
         if not (folder / "neighbours.npz").is_file():
             return None
         data = json.loads((folder / "neighbours.json").read_text(encoding="utf-8"))
@@ -65,16 +74,16 @@ class Neighbours:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
 
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
-        """The `count` nearest prompts (Euclidean), nearest first, with the scores of models that answered."""
-        distance = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
-        order = np.argsort(distance, kind="stable")[: max(0, int(count))]
-        return [
-            {
-                "text": self.texts[i],
-                "distance": float(np.sqrt(distance[i])),
-                "scores": {
-                    arm: float(v) for arm, v in zip(self.arms, self.scores[i], strict=True) if not np.isnan(v)
-                },
-            }
-            for i in order
-        ]
+        """Return the `count` prompts of smallest Euclidean distance, nearest first.
+
+        Each has `text`, `distance` and `scores`, {model: score} of the models that answered.
+        """
+        squared = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
+        order = np.argsort(squared, kind="stable")[: max(0, int(count))]
+        rows = []
+        for i in order:
+            scores = zip(self.arms, self.scores[i], strict=True)
+            answered = {arm: float(score) for arm, score in scores if not np.isnan(score)}
+            distance = float(np.sqrt(squared[i]))
+            rows.append({"text": self.texts[i], "distance": distance, "scores": answered})
+        return rows

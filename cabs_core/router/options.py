@@ -1,4 +1,4 @@
-"""What is chosen when a bundle is opened, in a program, by `cabs serve` or inside LiteLLM."""
+"""Options with which a bundle is opened, by a program, by `cabs serve` or inside LiteLLM."""
 
 from __future__ import annotations
 
@@ -20,33 +20,37 @@ ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
 
 @dataclass(frozen=True)
 class RouterOptions:
-    """Options of a router.
+    """Options of a router. `None` leaves a value as the bundle says, or leaves a feature out.
 
     Attributes:
-        mode: route, shadow (decides and logs, answers with the fallback) or guarded (answers with the
-            fallback until scores show that the policy earns more, see `guarded`); None: the bundle's.
-        epsilon: share of uniform exploration; None: the bundle's.
-        fallback: the arm of shadow and guarded mode; None: the bundle's.
-        budget_per_request, budget_per_day: USD, at most one of them; a pacer then moves rho, from the lowest
-            of the pool's grid to twice its range (`Pacer`).
-        seed: of the random streams. None: fresh ones, for processes that share; 'bundle': the replay's.
-        keep_prompts: log the prompts themselves.
-        score_share: share of the drawn decisions that are marked to be scored; None: none is. score_rule:
-            which ones (`marks`).
-        prices: {model: USD per one million tokens in}. With them the expected cost of a call is its known
-            part plus what was learnt about its output (`charges`); without, it is what the bundle predicts
-            for the text.
-        cache_prices: {model: (USD per one million tokens in, the same when cached, or None)}; without, a lost
-            cache costs nothing.
-        sticky, route_by: of `route_conversation`, see `sessions`.
+        mode: `route`, `shadow` (decides and logs, the fallback answers) or `guarded` (the fallback answers
+            until scores show that the policy earns more, see `guarded`). None takes the bundle's.
+        epsilon: share of uniform exploration, from 0 to 1. None takes the bundle's.
+        fallback: name of the model of shadow and guarded mode. None takes the bundle's.
+        budget_per_request, budget_per_day: USD, at most one of them. A pacer then moves rho, from the lowest
+            rho of the pool's grid to twice its range (`Pacer`).
+        seed: of the random streams. None takes fresh ones, which processes that share a log need. 'bundle'
+            takes those of the replay.
+        keep_prompts: True logs the texts of the prompts.
+        score_share: share of the drawn decisions that are marked to be scored, above 0 up to 1. None marks
+            none.
+        score_rule: rule by which they are marked, `uniform` or `seldom` (`marks`).
+        prices: {model: USD per one million tokens in}. With a price, the expected cost of a call is its known
+            part plus what was learnt about its output (`charges`). Without, it is the bundle's prediction for
+            the text.
+        cache_prices: {model: (USD per one million tokens in, USD per one million cached tokens in, or None if
+            unknown)}. A model that is absent loses nothing when its cache is lost.
+        sticky: when a conversation keeps its model: `session`, `tools` or `off` (`sessions`).
+        route_by: text by which a conversation is routed: `last_user`, `first_user` or `conversation`.
         harness_blocks: names of further blocks that agents' harnesses write into a user's message, beside
-            `person_text.HARNESS_BLOCKS`. text_pattern: regular expression of the person's text within the
-            template of an application. Both are used by `text_rules`.
-        learned: folder of checkpoints; None: beside the log's file, of PostgreSQL beside the bundle.
+            `person_text.HARNESS_BLOCKS`.
+        text_pattern: regular expression that finds the person's text within the template of an application.
+        learned: folder of checkpoints. None takes the place beside the log's file, or beside the bundle if
+            the log is in PostgreSQL.
 
     Raises:
-        RouterError: sticky, route_by or score_rule is none of `STICKY`, `ROUTE_BY`, `RULES`; score_share,
-            harness_blocks or text_pattern cannot be used.
+        RouterError: `sticky`, `route_by` or `score_rule` is not one of its values, or `score_share`,
+            `harness_blocks` or `text_pattern` cannot be used.
     """
 
     mode: str | None = None
@@ -68,24 +72,25 @@ class RouterOptions:
 
     def __post_init__(self) -> None:
         check_share(self.score_share)
-        _ = self.text_rules  # raises an error where a block or the pattern cannot be used
-        for what, value, choices in (
+        _ = self.text_rules  # raises an error if a block or the pattern cannot be used
+        for name, value, choices in (
             ("sticky", self.sticky, STICKY),
             ("route_by", self.route_by, ROUTE_BY),
             ("score_rule", self.score_rule, RULES),
         ):
             if value not in choices:
-                raise RouterError(f"{what} {value!r:.40}: expected one of {', '.join(choices)}")
+                raise RouterError(f"{name} {value!r:.40}: expected one of {', '.join(choices)}")
 
     @cached_property
     def text_rules(self) -> TextRules:
-        """How the text of a person is found in a message."""
+        """Rules that find the text of a person in a message."""
         return TextRules((*HARNESS_BLOCKS, *self.harness_blocks), self.text_pattern)
 
-    def of(self, manifest: Manifest) -> RouterOptions:
-        """The same, with the bundle's own mode, epsilon and fallback where none is given.
+    def completed(self, manifest: Manifest) -> RouterOptions:
+        """Return these options with the bundle's mode, epsilon and fallback where none is given.
 
-        Raises RouterError: unfit ones.
+        Raises:
+            RouterError: mode and epsilon do not fit together.
         """
         epsilon = manifest.epsilon if self.epsilon is None else float(self.epsilon)
         mode = self.mode or manifest.mode

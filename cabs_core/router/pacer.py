@@ -1,15 +1,17 @@
-"""A budget in dollars instead of rho: a controller that moves rho until spending meets the target.
+"""The pacer: it moves rho until spending meets a target in dollars.
 
-rho is the price of a dollar, so it is the multiplier of the budget. ParetoBandit's pacer moves it by the
-smoothed excess of each call. This one moves it by the debt: all that was spent minus all that was allowed. No
-expensive call is forgotten, so total spending meets the target wherever some rho in reach can meet it.
+rho is the price of a dollar, so it is the multiplier of the budget. The pacer of ParetoBandit moves rho by
+the smoothed excess of each call. This one moves rho by the debt, which is all that was spent minus all that
+was allowed. No expensive call is forgotten, so total spending meets the target wherever some rho in reach can
+meet it.
 
-rho = level + gain x debt, with the debt counted in calls, and the level itself drifts with the debt until
-none is left. What was spent today is read from the log (`follow`), so a restart, a promotion or another
-worker changes nothing; the target is one, not a limit: for that see `server.cap`.
-A target below what calls cost at the highest rho cannot be met: `Pacer.problem` says so, before traffic from
-what was replayed, and with traffic from what was spent there.
-The allowance of a call is the target per request, or what of a day's target accrued since the call before.
+rho = level + gain x debt, with the debt counted in calls. The level itself drifts with the debt until no debt
+is left. The amount spent today is read from the log (`follow`), so a restart, a promotion or another worker
+changes nothing. The target is a mean and no limit; a limit is `server.cap`.
+
+A target below what calls cost at the highest rho cannot be met. `Pacer.problem` says so, before traffic from
+the replay and with traffic from what was spent at that rho. The allowance of a call is the target per
+request, or the part of a day's target that accrued since the call before.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -25,87 +28,133 @@ from cabs_core.base.units import SECONDS_PER_DAY, money
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 
-#: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed
+#: rho may rise this many ranges above `low`: a small budget may need a larger rho than any that was replayed.
 REACH = 2.0
-#: calls at the highest rho after which their cost is told, and after which expectations say no more
+#: Calls at the highest rho after which their mean cost is reported, and expectations no longer are.
 TELLING = 30
+#: Share of the range of rho by which rho moves for a debt of one call.
+STEP = 0.02
+#: Share of that step by which the level moves with every call.
+DRIFT = 0.002
 
 
 def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
-    """The rho at which a policy spends `target` USD a request; a pacer that starts there runs up little debt.
+    """Return the rho at which a policy spends `target` USD a request. A pacer that starts there has no debt.
 
     Args:
-        curve: {'rhos': rising, 'usd': mean cost of a request at each}, see `budget.spending`. It is made to
-            fall with rho and interpolated; a target beyond its ends gives the rho of that end.
+        curve: of `budget.spending`: `rhos` rising, and `usd`, the mean cost of a request at each. The costs
+            are made to fall with rho and interpolated. A target beyond the ends gives the rho of that end.
     """
     falling = np.minimum.accumulate(np.asarray(curve["usd"], dtype=np.float64))
     return float(np.interp(-target, -falling, np.asarray(curve["rhos"], dtype=np.float64)))
 
 
 def highest_rho(low: float, high: float) -> float:
-    """The rho at which a pacer ends, where rhos from low to high were replayed."""
+    """Return the largest rho of a pacer, given the lowest and highest rho that were replayed."""
     return float(low + REACH * (high - low))
 
 
-class Pacer:
-    """Chooses the rho of the next request from what every call cost.
+@dataclass(frozen=True)
+class Budget:
+    """A target of spending, and the range of rho in which it is sought.
 
-    Args:
-        per_request, per_day: target in USD, exactly one of them.
-        low, high: range of rho that was replayed, score units per USD, 0 <= low < high; rho goes from low to
-            low + REACH x (high - low). start: first level.
-        step: share of (high - low) that rho moves for a debt of one call. drift: share of that by which the
-            level moves with every call.
-        least: expected cost of a request at the highest rho, USD; None: not known.
-        clock: seconds; for targets per day.
+    Attributes:
+        per_request, per_day: USD > 0, exactly one of them.
+        low, high: lowest and highest rho that were replayed, score units per USD, 0 <= low < high.
+        start: rho of the first request. None starts at `low`.
+        least: expected cost of a request at the highest rho, USD. None if it is not known.
 
     Raises:
-        RouterError: no target, two, or one that is not positive; or not 0 <= low < high.
+        RouterError: there is no target, or two, or it is not above 0; or not 0 <= low < high.
     """
 
-    def __init__(
-        self,
-        *,
-        per_request: float | None = None,
-        per_day: float | None = None,
-        low: float = 0.0,
-        high: float = 1000.0,
-        start: float | None = None,
-        step: float = 0.02,
-        drift: float = 0.002,
-        least: float | None = None,
-        clock: Callable[[], float] = time.time,
-    ):
-        targets = [t for t in (per_request, per_day) if t is not None]
+    per_request: float | None = None
+    per_day: float | None = None
+    low: float = 0.0
+    high: float = 1000.0
+    start: float | None = None
+    least: float | None = None
+
+    def __post_init__(self) -> None:
+        targets = [target for target in (self.per_request, self.per_day) if target is not None]
         if len(targets) != 1 or not 0.0 < targets[0] < math.inf:
             raise RouterError(
-                f"budget per request {per_request} and per day {per_day}: give one of them, in USD, > 0"
+                f"budget per request {self.per_request} and per day {self.per_day}: give one of them, in "
+                "USD, > 0"
             )
-        if not 0.0 <= low < high < math.inf:
-            raise RouterError(f"budget: rho from {low} to {high}: expected 0 <= low < high")
-        self.per_request, self.per_day = per_request, per_day
-        self.low, self.high = float(low), highest_rho(low, high)
-        self.least, self._at_end = least, (0, 0.0, 0.0)
-        self.gain, self.drift = float(step) * (high - low), float(drift)
-        self.rho = self.level = self._within(self.low if start is None else start)
-        self.spent, self.allowed, self.calls = 0.0, 0.0, 0
+        if not 0.0 <= self.low < self.high < math.inf:
+            raise RouterError(f"budget: rho from {self.low} to {self.high}: expected 0 <= low < high")
+
+    def in_words(self) -> str:
+        """Return the target in words."""
+        if self.per_request:
+            return f"{money(self.per_request)} a request"
+        return f"{money(self.per_day or 0.0)} a day"
+
+
+@dataclass
+class _Totals:
+    """Calls that answered, what all calls cost, and what the budget allowed for them.
+
+    Attributes:
+        calls: number of calls that answered.
+        spent, allowed: USD.
+    """
+
+    calls: int = 0
+    spent: float = 0.0
+    allowed: float = 0.0
+
+    def add(self, calls: int, spent: float, allowed: float) -> None:
+        """Add calls that answered, their cost in USD and their allowance in USD."""
+        self.calls += calls
+        self.spent += spent
+        self.allowed += allowed
+
+
+class Pacer:
+    """Chooses the rho of the next request from the costs of all calls so far.
+
+    Args:
+        budget: target and range of rho. rho goes from `low` to `highest_rho(low, high)`.
+        clock: returns the time in seconds. Targets per day accrue with it.
+
+    Attributes:
+        rho: of the next request.
+        level: the rho that would hold without debt.
+        high: largest rho.
+        calls, spent, allowed: totals of this process: calls that answered, USD spent, USD allowed.
+    """
+
+    def __init__(self, budget: Budget, *, clock: Callable[[], float] = time.time):
+        self.budget = budget
+        self.low = float(budget.low)
+        self.high = highest_rho(budget.low, budget.high)
+        self.gain = STEP * (budget.high - budget.low)
+        self.level = self._within(self.low if budget.start is None else budget.start)
+        self.rho = self.level
+        self._totals = _Totals()
+        self._at_highest_rho = _Totals()
         self._resumed: float | None = None
         self._clock = clock
         self._last = clock()
-        self._day, self._day_calls, self._day_spent = int(self._last // SECONDS_PER_DAY), 0, 0.0
+        self._day = int(self._last // SECONDS_PER_DAY)
+        self._today = _Totals()
 
     @classmethod
-    def of(cls, manifest: Manifest, options: RouterOptions, *, any_rho: bool) -> Pacer | None:
-        """The pacer of a router; None: it has no budget.
+    def for_bundle(cls, manifest: Manifest, options: RouterOptions, *, any_rho: bool) -> Pacer | None:
+        """Return the pacer of a router, or None if its options have no budget.
 
         Args:
-            options: filled in for the bundle. any_rho: whether the policy serves any rho.
+            options: completed for the bundle.
+            any_rho: True if the policy serves any rho.
 
         Raises:
-            RouterError: the policy serves one rho only; and as of the class.
+            RouterError: the policy serves one rho only, or the budget is impossible.
         """
-        target, per_day, epsilon = options.budget_per_request, options.budget_per_day, options.epsilon or 0.0
-        if target is None and per_day is None:
+        target = options.budget_per_request
+        epsilon = options.epsilon or 0.0
+        if target is None and options.budget_per_day is None:
             return None
         if not any_rho:
             raise RouterError(
@@ -118,93 +167,134 @@ class Pacer:
         least = (1 - epsilon) * cheapest + epsilon * float(np.mean([*costs.values()]))
         if options.mode == "shadow":
             least = costs[manifest.fallback]
-        start = first_rho(target, curve) if curve and target is not None else manifest.rho
-        low, high = min(manifest.rhos), max(manifest.rhos)
-        return cls(per_request=target, per_day=per_day, low=low, high=high, start=start, least=least)
+        start = manifest.rho
+        if curve and target is not None:
+            start = first_rho(target, curve)
+        budget = Budget(
+            per_request=target,
+            per_day=options.budget_per_day,
+            low=min(manifest.rhos),
+            high=max(manifest.rhos),
+            start=start,
+            least=least,
+        )
+        return cls(budget)
+
+    @property
+    def calls(self) -> int:
+        """Number of calls that answered."""
+        return self._totals.calls
+
+    @property
+    def spent(self) -> float:
+        """USD that all calls cost."""
+        return self._totals.spent
+
+    @property
+    def allowed(self) -> float:
+        """USD that the budget allowed so far."""
+        return self._totals.allowed
 
     def spend(self, cost: float, *, answered: bool = True) -> float:
-        """A call cost so much (USD >= 0); returns the rho of the next request.
+        """Count the cost of a call, and return the rho of the next request.
 
         Args:
-            answered: it answered its request; False: another attempt does, so this brings no allowance.
+            cost: USD >= 0.
+            answered: True if the call answered its request. Another attempt answers it otherwise, and only
+                the attempt that answers brings an allowance.
         """
-        self._turn(int(self._clock() // SECONDS_PER_DAY))
-        self._day_calls, self._day_spent = self._day_calls + int(answered), self._day_spent + cost
+        self._begin_day(int(self._clock() // SECONDS_PER_DAY))
+        self._today.add(int(answered), cost, 0.0)
         return self._add(cost, int(answered))
 
     def follow(self, day: int, calls: int, spent: float) -> None:
-        """Totals of the log for a day (UTC, counted from 1970): what others spent counts as well.
+        """Take over the totals of the log for a day, so that the spending of other processes counts as well.
 
-        At the first call of a process they are what was spent before it started; a target per day has then
-        been accruing since midnight.
+        At the first call of a process, the totals are those from before the process started. A target per day
+        has then been accruing since midnight.
+
+        Args:
+            day: UTC day, counted from 1970.
+            calls: number of calls that answered on that day.
+            spent: USD on that day.
         """
-        self._turn(day)
-        if day != self._day or calls <= self._day_calls:  # what this process knows and the log does not yet
+        self._begin_day(day)
+        if day != self._day or calls <= self._today.calls:  # this process knows calls that the log lacks yet
             return
-        if self.calls == 0 and self.per_day is not None:
+        if self.calls == 0 and self.budget.per_day is not None:
             self._last = min(self._last, day * SECONDS_PER_DAY)
-        more, extra = calls - self._day_calls, max(spent - self._day_spent, 0.0)
-        self._day_calls, self._day_spent = calls, max(spent, self._day_spent)
-        self._add(extra, more)
+        more_calls = calls - self._today.calls
+        more_spent = max(spent - self._today.spent, 0.0)
+        self._today = _Totals(calls, max(spent, self._today.spent))
+        self._add(more_spent, more_calls)
 
     def resume(self, rho: float | None) -> None:
-        """Begin at the rho of the last decision, as before a restart; None: there was none."""
+        """Continue at the rho of the last decision before a restart. None changes nothing."""
         if rho is not None:
-            self.rho = self.level = self._within(rho)
+            self.level = self._within(rho)
+            self.rho = self.level
             self._resumed = self.level
 
     def problem(self) -> str | None:
-        """That the target cannot be met, and what calls cost at the highest rho; None: nothing tells so."""
-        calls, spent, allowed = self._at_end
-        target = (
-            f"{money(self.per_request or self.per_day or 0.0)} a {'request' if self.per_request else 'day'}"
-        )
-        costs = None
-        if calls >= TELLING and spent > allowed:
+        """Return a sentence if the target cannot be met, with what calls cost at the highest rho.
+
+        Return None if nothing shows that the target cannot be met.
+        """
+        highest = self._at_highest_rho
+        target = self.budget.per_request
+        least = self.budget.least
+        if highest.calls >= TELLING and highest.spent > highest.allowed:
             costs = (
-                f"{calls} calls cost {money(spent / calls)} each where {money(allowed / calls)} were allowed"
+                f"{highest.calls} calls cost {money(highest.spent / highest.calls)} each where "
+                f"{money(highest.allowed / highest.calls)} were allowed"
             )
-        elif (
-            self.calls < TELLING
-            and self.per_request
-            and self.least is not None
-            and self.per_request < self.least
-        ):
-            costs = f"a request is expected to cost {money(self.least)}"
-        if costs is None:
+        elif self.calls < TELLING and target and least is not None and target < least:
+            costs = f"a request is expected to cost {money(least)}"
+        else:
             return None
         return (
-            f"the budget of {target} cannot be reached: at the pacer's end (rho {self.high:g}) {costs}; "
-            "raise it, add a cheaper model, or set a limit with --budget-cap-per-day"
+            f"the budget of {self.budget.in_words()} cannot be reached: at the pacer's end (rho "
+            f"{self.high:g}) {costs}; raise it, add a cheaper model, or set a limit with --budget-cap-per-day"
         )
 
-    def _turn(self, day: int) -> None:
+    def _begin_day(self, day: int) -> None:
+        """Start the totals of a day if the day is later than the present one."""
         if day > self._day:
-            self._day, self._day_calls, self._day_spent = day, 0, 0.0
+            self._day = day
+            self._today = _Totals()
 
     def _add(self, cost: float, calls: int) -> float:
-        if self.per_request is not None:
-            allowance = calls * self.per_request
-        else:
-            now = max(self._clock(), self._last)  # a clock that went back grants nothing twice
-            allowance = (self.per_day or 0.0) * (now - self._last) / SECONDS_PER_DAY
-            self._last = now
+        """Count costs and calls, and return the new rho."""
+        allowance = self._allowance(calls)
         if self.rho < self.high:
-            self._at_end = (0, 0.0, 0.0)
+            self._at_highest_rho = _Totals()
         else:
-            n, usd, granted = self._at_end
-            self._at_end = (n + calls, usd + cost, granted + allowance)
-        first, self._resumed = self._resumed, None
-        self.spent, self.allowed, self.calls = self.spent + cost, self.allowed + allowance, self.calls + calls
-        worth = self.per_request or max(self.spent, self.allowed) / max(self.calls, 1) or 1.0
-        debt = (self.spent - self.allowed) / worth
-        if first is not None:  # the level at which the debt so far gave the rho of the last decision
-            self.level = self._within(first - self.gain * debt)
-            self.rho = self._within(self.level + self.gain * debt)
-            return self.rho
-        self.level = self._within(self.level + self.drift * self.gain * debt)
+            self._at_highest_rho.add(calls, cost, allowance)
+        self._totals.add(calls, cost, allowance)
+        debt = (self.spent - self.allowed) / self._usual_cost()
+        if self._resumed is None:
+            self.level = self._within(self.level + DRIFT * self.gain * debt)
+        else:  # the level at which the debt so far gave the rho of the last decision
+            self.level = self._within(self._resumed - self.gain * debt)
+            self._resumed = None
         self.rho = self._within(self.level + self.gain * debt)
         return self.rho
 
+    def _allowance(self, calls: int) -> float:
+        """Return the USD that the budget allows for calls that answered since the last time."""
+        if self.budget.per_request is not None:
+            return calls * self.budget.per_request
+        now = max(self._clock(), self._last)  # a clock that went back grants nothing twice
+        allowance = (self.budget.per_day or 0.0) * (now - self._last) / SECONDS_PER_DAY
+        self._last = now
+        return allowance
+
+    def _usual_cost(self) -> float:
+        """Return the cost of a usual call, USD, in which a debt is counted."""
+        if self.budget.per_request:
+            return self.budget.per_request
+        return max(self.spent, self.allowed) / max(self.calls, 1) or 1.0
+
     def _within(self, rho: float) -> float:
+        """Return rho, limited to the range of the pacer."""
         return float(min(max(rho, self.low), self.high))

@@ -1,4 +1,4 @@
-"""Where a router and its log are, as options of commands."""
+"""Options of commands that say where a router and its log are."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -10,12 +10,18 @@ from click.core import ParameterSource
 from cabs_core.base.paths import default_log, is_remote
 from cabs_core.base.secret import FROM_FILE, refuse_password, secret
 
-#: variable that names the event log
+#: Environment variable that names the event log.
 CABS_LOG = "CABS_LOG"
 
 
 def without_password(instead: str) -> Callable[[click.Context, click.Parameter, Any], Any]:
-    """Refuse a password that stands on the command line; one from the environment passes."""
+    """Return a callback of an option that refuses a password on the command line.
+
+    A password from the environment passes.
+
+    Args:
+        instead: where to put the password, as advice in the error.
+    """
 
     def check(context: click.Context, option: click.Parameter, value: Any) -> Any:
         if context.get_parameter_source(option.name or "") is ParameterSource.COMMANDLINE:
@@ -26,7 +32,10 @@ def without_password(instead: str) -> Callable[[click.Context, click.Parameter, 
 
 
 def log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """The log of the command line, without a password, or of the environment, or of a file that it names."""
+    """Return the log that the command line names, else the one that the environment names.
+
+    The environment may name a file that holds the name. A password on the command line is refused.
+    """
     named = without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
         context, option, value
     )
@@ -34,12 +43,12 @@ def log_place(context: click.Context, option: click.Parameter, value: str | None
 
 
 class RouterPlace(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
-    """A folder as a Path, a URL as it is."""
+    """Type of an option that names a router: a folder becomes a Path, and a URL stays a text."""
 
     name = "folder or URL"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Path | str:
-        """The place of a router; a file is none."""
+        """Return the place of a router, or fail if it is a file."""
         if is_remote(value):
             return str(value)
         path = Path(value)
@@ -55,8 +64,8 @@ ROUTER = click.option(
     default="router",
     show_default=True,
     callback=without_password("give credentials in the environment"),
-    help="Where the router is, as `cabs export` wrote it: "
-    "a folder, or a URL such as s3://bucket/routers/my_pool.",
+    help="Place of the router that `cabs export` wrote: a folder, or a URL such as "
+    "s3://bucket/routers/my_pool.",
 )
 LOG = click.option(
     "--log",
@@ -69,12 +78,12 @@ LOG = click.option(
 
 
 def local_router(place: Path | str) -> Path:
-    """The folder of a router; one on a store is copied first."""
+    """Return the folder of a router. A router on a store is copied to this machine first."""
     from cabs_core.router.remote import fetch_or_keep
 
     return place if isinstance(place, Path) else fetch_or_keep(place)
 
 
 def log_of(folder: Path, log: str | None) -> str | Path:
-    """The event log that was named, else the one beside the router."""
+    """Return the event log that was named, or the one beside the router if `log` is None."""
     return default_log(folder) if log is None else log

@@ -1,8 +1,10 @@
-"""What a pool's policies would have earned on logged traffic: off-policy estimates per policy and rho.
+"""Off-policy estimates: utility that a pool's policies would have earned on logged traffic, per policy and
+rho.
 
-The log is a router's (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or the test
-prompts of a pool whose source is a log. Policies are evaluated as they start: fitted on the pool's train
-split, with nothing learnt from these decisions. What the log cannot tell is refused, with the reason.
+The log is the one of a router (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or
+the test prompts of a pool whose source is a log. Policies are evaluated as they start: fitted on the pool's
+train split, with nothing learnt from these decisions. An estimate that the log does not support is refused,
+with the reason.
 
 rho is in score units per USD.
 """
@@ -35,13 +37,14 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
 
-#: leading components of the embeddings that the models of outcomes see
+#: Leading components of the embeddings that the models of outcomes see.
 COMPONENTS = 32
 
-#: columns of what policies would play on the prompts of a log; `plays` is a probability
+#: Columns of the table of plays on the prompts of a log. `plays` is a probability.
 PLAYED = ("fold", "part", "policy", "rho", "query_id", "model", "plays")
+#: Columns of facts about the log of an estimate.
 _FACTS = ("n_eff", "max_weight", "mean_weight", "coverage")
-#: columns of an estimate; empty where the log cannot tell
+#: Columns of an estimate. They are empty if the log cannot tell.
 _OUTCOME = (
     "outcome",
     "estimator",
@@ -62,17 +65,18 @@ def read_decisions(
     written: LogFile | None = None,
     merged: Mapping[str, str] | None = None,
 ) -> LoggedData:
-    """A log as arrays, with embeddings, for the models of a bundle.
+    """Read a log as arrays, with embeddings, for the models of a bundle.
 
     Args:
-        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`),
-            whose prompts are embedded with the bundle's encoder.
-        written: how a log of calls is written; None: a table with the usual columns.
+        place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`), whose
+            prompts are embedded with the bundle's encoder.
+        bundle: folder of the bundle.
+        written: format and columns of a log of calls. None reads a table with the usual columns.
         merged: {name in the log: model} of models that go by several names.
 
     Raises:
-        DataError: it cannot be read, a column is absent, a value is impossible,
-            or there is no scored decision.
+        DataError: the log cannot be read, a column is absent, a value is impossible, or there is no scored
+            decision.
     """
     manifest = read_manifest(bundle)
     if is_event_log(place):
@@ -94,24 +98,27 @@ def read_decisions(
     )
     unique, index = np.unique(calls.frame["prompt"].to_numpy(dtype=object), return_inverse=True)
     encoder = TextEncoder(manifest.encoder, manifest.identity, bundle)
-    vectors = np.concatenate(
-        [encoder.encode(unique[i : i + 64].tolist()) for i in range(0, len(unique), 64)]
-    )[index]
+    batches = [encoder.encode(unique[i : i + 64].tolist()) for i in range(0, len(unique), 64)]
+    vectors = np.concatenate(batches)[index]
     return read_table(calls, arms=manifest.names, embeddings=vectors, components=COMPONENTS, merged=merged)
 
 
 def merged_names(pool: ModelPool) -> dict[str, str]:
-    """{name in a log: model of the pool} of the models that go by several names."""
-    return {
-        name: model for model, names in pool.names_in_source().items() if len(names) > 1 for name in names
-    }
+    """Return {name in a log: model of the pool} of the models that go by several names."""
+    merged = {}
+    for model, names in pool.names_in_source().items():
+        if len(names) > 1:
+            merged |= dict.fromkeys(names, model)
+    return merged
 
 
 def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[LoggedData, list[str]]:
-    """(decisions on the test prompts of a pool whose source is a log, their prompts).
+    """Return the decisions on the test prompts of a pool whose source is a log, and the texts of these
+    prompts.
 
     Args:
-        inputs: folders of the artifacts outcomes, splits and prompt_embeddings. adaptive: as in `LoggedData`.
+        inputs: {stage: folder} of the artifacts outcomes, splits and prompt_embeddings.
+        adaptive: as of `LoggedData`.
     """
     rows = np.flatnonzero(split_of(inputs) == "test")
     outcomes = outcomes_of(inputs)
@@ -130,10 +137,13 @@ def probabilities(
     rho: float,
     fold: int = 0,
 ) -> np.ndarray:
-    """`[n, today's arms]`: how the policy, as it starts, would play the log's prompts at a rho.
+    """Return the probabilities with which a policy, as it starts, would play today's models, `[n, K]`.
 
     Args:
-        inputs: folders of the artifacts oracles, replay_problem and tuning.
+        inputs: {stage: folder} of the artifacts oracles, replay_problem and tuning.
+        data: n decisions of a log with embeddings.
+        policy: its name.
+        rho: at which it decides.
         fold: the policy is fitted and tuned without the prompts that this fold holds out.
 
     Raises:
@@ -173,18 +183,22 @@ def evaluate_pool(
     rhos: Sequence[float] = (),
     notify: Callable[[str], None] = lambda text: None,
 ) -> list[dict[str, Any]]:
-    """One row per policy, rho, outcome and estimator; one with the reason where the log cannot tell.
+    """Estimate the outcomes of a pool's policies on the decisions of a log.
 
     Args:
-        inputs: folders of the artifacts oracles, replay_problem and tuning; the policies are those of the
-            first fold.
-        policies, rhos: default: all of the pool's that can be deployed, at all of its rhos.
-        notify: told when a policy begins.
+        inputs: {stage: folder} of the artifacts oracles, replay_problem and tuning. The policies are those of
+            the first fold.
+        data: decisions of the log.
+        policies: names. Empty takes all of the pool's that can be deployed.
+        rhos: empty takes all of the pool's.
+        notify: called with a message when a policy begins.
 
     Returns:
-        rows of pool, policy, rho, outcome (score, cost or utility), estimator, value, low, high, difference
-        (value minus what the log's own policy earned), difference_low, difference_high, no_interval,
-        manski_width, refused, n, groups, n_eff, max_weight, mean_weight, coverage, assumed, anytime.
+        one row per policy, rho, outcome and estimator, or one with the reason (`refused`) if the log cannot
+        tell. The columns are pool, policy, rho, outcome (score, cost or utility), estimator, value, low,
+        high, difference (value minus what the log's own policy earned), difference_low, difference_high,
+        no_interval, manski_width, refused, n, groups, n_eff, max_weight, mean_weight, coverage, assumed,
+        anytime.
     """
 
     def play(policy: str, rho: float) -> np.ndarray:
@@ -201,16 +215,18 @@ def evaluate_folds(
     rhos: Sequence[float] = (),
     notify: Callable[[str], None] = lambda text: None,
 ) -> tuple[list[dict[str, Any]], pd.DataFrame]:
-    """Evaluate policies on all prompts of a pool's own log that some fold holds out.
+    """Estimate the outcomes of a pool's policies on all prompts of its own log that some fold holds out.
 
     Args:
-        inputs: folders of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem, tuning.
+        inputs: {stage: folder} of the artifacts outcomes, splits, prompt_embeddings, oracles, replay_problem,
+            tuning.
         policies, rhos, notify: as of `evaluate_pool`.
 
     Returns:
-        (rows as of `evaluate_pool`, what the policies would play: a row for each fold, part, policy, rho,
-        query and model, `PLAYED`). Each fold's policies are fitted on its train prompts and play its test
-        prompts and its validation prompts. With several folds every prompt is a test prompt of one.
+        the rows of `evaluate_pool`, and a table with the columns `PLAYED`: the probability of every model
+        that a policy would play, for each fold, part, policy, rho and query. Each fold's policies are fitted
+        on its train prompts and play its test prompts and its validation prompts. With several folds every
+        prompt is a test prompt of one.
     """
     folds = FoldData.read(inputs)
     vectors = np.asarray(folds.vectors)
@@ -254,10 +270,10 @@ def _estimates(
     rhos: Sequence[float],
     notify: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Rows of `evaluate_pool`.
+    """Return the rows of `evaluate_pool`.
 
     Args:
-        play: (policy, rho) -> `[n, today's arms]` probabilities with which it plays the decisions.
+        play: returns the probabilities `[n, today's arms]` with which a policy plays the decisions at a rho.
     """
     rows = []
     for policy in policies or [p for p in pool.policies if deployable(p)]:
@@ -271,7 +287,7 @@ def _estimates(
                     "pool": pool.name,
                     "policy": policy,
                     "rho": rho,
-                    "refused": f"it cannot be asked: {error}",
+                    "refused": f"the policy cannot be played: {error}",
                     "n": len(data),
                     "groups": len(np.unique(data.groups)),
                     "assumed": data.propensities is None,
@@ -288,30 +304,33 @@ def _estimates(
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """The rows as an Arrow table, with the same types where estimates were refused."""
-    text, number = ("pool", "policy", "outcome", "estimator", "refused", "no_interval"), ("n", "groups")
+    """Return rows of `evaluate_pool` as an Arrow table, with the same types if estimates were refused."""
     names = ["pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime"]
-    kinds = {n: pa.string() if n in text else pa.int64() if n in number else pa.float64() for n in names}
-    kinds["assumed"] = kinds["anytime"] = pa.bool_()
-    columns = {n: pa.array([row[n] for row in rows], type=kinds[n]) for n in names}
+    kinds = dict.fromkeys(names, pa.float64())
+    kinds |= dict.fromkeys(("pool", "policy", "outcome", "estimator", "refused", "no_interval"), pa.string())
+    kinds |= dict.fromkeys(("n", "groups"), pa.int64())
+    kinds |= dict.fromkeys(("assumed", "anytime"), pa.bool_())
+    columns = {name: pa.array([row[name] for row in rows], type=kinds[name]) for name in names}
     return pa.table(columns)
 
 
 def logged_decisions(
     pool_file: PoolFile, inputs: Mapping[str, Path], log: LogFile | None = None
 ) -> LoggedData:
-    """The scored decisions that the policies of a pool with a table are evaluated on.
+    """Read the scored decisions on which the policies of a pool with a table are evaluated.
 
     Args:
-        inputs: folders of the inputs of the stage `off_policy`.
-        log: another log than that of the pool's router (`router.log`, else the deployed one's).
+        pool_file: of the pool.
+        inputs: {stage: folder} of the inputs of the stage `off_policy`.
+        log: to read. None takes `router.log` of the pool file, else the log of the deployed router.
 
     Raises:
         DataError: there is no log, or it does not fit the pool.
     """
     pool = pool_file.pool
     written = pool_file.log_file if log is None else log
-    place, bundle = pool_file.log_path if log is None else log.path, inputs["router"] / BUNDLE
+    place = pool_file.log_path if log is None else log.path
+    bundle = inputs["router"] / BUNDLE
     if not bundle.is_dir():
         raise DataError(
             f"pool {pool.name} has no router (see the checks of the asset router), so no log of one"

@@ -1,4 +1,7 @@
-"""What prices alone say of models: dearer ones are a little better."""
+"""A prior from prices alone: dearer models are a little better.
+
+A router starts from it before anything was measured (`cold`).
+"""
 
 from collections.abc import Mapping
 
@@ -7,17 +10,22 @@ import numpy as np
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import Upstream
 
-MEAN, PER_DECADE = 0.6, 0.1
-LOWEST, HIGHEST = 0.3, 0.9
-#: tokens of a typical call, in and out
+#: Expected score of a model at the geometric mean of the prices.
+MEAN = 0.6
+#: Expected gain in score for ten times the price.
+PER_DECADE = 0.1
+#: Bounds of the expected score.
+LOWEST = 0.3
+HIGHEST = 0.9
+#: Tokens of a typical call, in and out.
 OUTPUT = 200.0
 
 
 def price_of(upstream: Upstream) -> float:
-    """USD of a typical call: 200 tokens in, 200 out; 0 for a free model.
+    """Return the cost of a typical call, USD: 200 tokens in, 200 out. It is 0 for a free model.
 
     Raises:
-        RouterError: it has neither a price nor `free: true`.
+        RouterError: the model has neither a price nor `free: true`.
     """
     if upstream.price is None and not upstream.free:
         raise RouterError(
@@ -27,14 +35,15 @@ def price_of(upstream: Upstream) -> float:
 
 
 def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:
-    """{model: USD of a typical call} of those whose price is known."""
+    """Return {model: USD of a typical call} of the models whose price is known."""
     return {name: price_of(upstream) for name, upstream in models.items() if upstream.free or upstream.price}
 
 
 def prior_scores(prices: np.ndarray) -> np.ndarray:
-    """`[K]` scores that prices (USD) suggest: MEAN at the geometric mean, PER_DECADE more at ten times it.
+    """Return the scores `[K]` that prices `[K]` (USD) suggest, from `LOWEST` to `HIGHEST`.
 
-    A free model counts as a tenth of the cheapest that is not.
+    The score is `MEAN` at the geometric mean of the prices, and `PER_DECADE` more at ten times it. The price
+    of a free model counts as a tenth of the lowest price.
     """
     paid = prices > 0
     if not paid.any():

@@ -1,8 +1,9 @@
-"""Whether a challenger may take the champion's place, replacing a bundle in one step, and taking that back.
+"""Promotion: a challenger takes the champion's place if it is shown to be no worse.
 
 Promotion is a test of non-inferiority: the challenger must be shown to be no worse than the champion less a
-margin (`router.margin` of the pool file, utility a request). "Not shown to be worse" would promote almost
-anything that was compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of ten.
+margin (`router.margin` of the pool file, utility a request). The rule "not shown to be worse" would promote
+almost anything that was compared on few prompts: with 1,000 scored calls, a router .06 worse in seven logs of
+ten.
 """
 
 import math
@@ -19,19 +20,84 @@ from cabs_core.base.errors import RouterError
 from cabs_core.base.statistics.uncertainty import LEVEL
 from cabs_core.router.bundle import HEADER, contents_of, read_manifest
 
-#: in standard errors: a challenger that is just as good is promoted with probability .9 once `needed` prompts
-#: are there
+#: Standard errors by which the lower end must clear -margin, so that an equally good challenger is promoted
+#: with probability .9 once `Comparison.needed` decisions are there.
 _POWER = 1.2816
+
+
+def _normal_half_width(decisions: float) -> float:
+    """Return the half width of a 95 % interval in standard errors, whatever the number of decisions."""
+    return 1.96
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Estimated difference in utility of two routers on the same held-out decisions.
+
+    Attributes:
+        champion, challenger: mean clipped utilities.
+        mean: challenger minus champion.
+        se: standard error of `mean`.
+        decisions: number of decisions compared; of a table prompts.
+        half_width: half width of the 95 % interval in standard errors, given a number of decisions.
+        reach: distance from `mean` to the lower and upper end of the interval. None takes `half_width`.
+        least: fewest decisions for a valid interval, so for a promotion.
+        collected: prompts or decisions that have to be collected for one that is compared.
+        unknown: how much smaller and larger the difference may be, because some answers are not known.
+        method: of the estimate, in a word.
+    """
+
+    champion: float
+    challenger: float
+    mean: float
+    se: float
+    decisions: int
+    half_width: Callable[[float], float] = _normal_half_width
+    reach: tuple[float, float] | None = None
+    least: float = 0.0
+    collected: float = 1.0
+    unknown: tuple[float, float] = (0.0, 0.0)
+    method: str = "paired"
+
+    def interval(self) -> tuple[float, float]:
+        """Return the 95 % interval of the difference, widened by what is unknown."""
+        if self.reach is None:
+            below = self.half_width(float(self.decisions)) * self.se
+            above = below
+        else:
+            below, above = self.reach
+        return self.mean - self.unknown[0] - below, self.mean + self.unknown[1] + above
+
+    def needed(self, margin: float) -> int:
+        """Return the number of decisions from which an equally good challenger is promoted in 9 of 10 "
+        "cases."""
+        deviation = self.se * math.sqrt(self.decisions)
+        count = float(self.decisions)
+        for _ in range(30):  # the width of a confidence sequence depends on the count a little
+            count = ((self.half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
+        most = max(count, self.least)
+        if self.reach is not None:
+            # if no loss is seen, so many decisions show that losses of everything are rarer than the margin
+            # (Wilson)
+            quantile = special.ndtri(1.0 - LEVEL / 2.0)
+            most = max(most, quantile**2 * (1.0 - min(margin, 1.0)) / margin)
+        return math.ceil(most)
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Challenger minus champion on the same held-out decisions: mean clipped utility, error, 95 % interval.
+    """Judgement on a challenger, compared with the champion on the same held-out decisions.
 
     Attributes:
-        queries: decisions compared; of a table prompts. margin: accepted loss of utility a request.
-        promote: low > -margin, and the challenger is not measurably worse. reason: in words.
-        needed: decisions from which a challenger that is just as good is promoted in nine of ten cases.
+        queries: number of decisions compared; of a table prompts.
+        champion, challenger: mean clipped utilities.
+        difference: challenger minus champion.
+        se: standard error of `difference`.
+        low, high: 95 % interval of `difference`.
+        margin: accepted loss of utility a request.
+        needed: number of decisions from which an equally good challenger is promoted in nine of ten cases.
+        promote: True if low > -margin and the challenger is not measurably worse.
+        reason: the judgement in words.
     """
 
     queries: int
@@ -47,86 +113,75 @@ class Comparison:
     reason: str
 
 
-def judge(
-    champion: float,
-    challenger: float,
-    difference: float,
-    se: float,
-    queries: int,
-    margin: float,
-    *,
-    half_width: Callable[[float], float] = lambda n: 1.96,
-    reach: tuple[float, float] | None = None,
-    least: float = 0.0,
-    collected: float = 1.0,
-    unknown: tuple[float, float] = (0.0, 0.0),
-    how: str = "paired",
-) -> Comparison:
-    """Compare two routers that differ in utility on `queries` decisions by `difference`, standard error `se`.
+def judge(difference: Difference, margin: float) -> Comparison:
+    """Judge if a challenger takes the champion's place.
 
     Args:
-        champion, challenger: mean utilities. margin: > 0.
-        half_width: of the 95 % interval in standard errors, after a number of decisions.
-        reach: distances from the difference to the lower and to the upper end of its interval. None takes
-            `half_width` standard errors on both sides.
-        collected: prompts or decisions that have to be collected for one of these.
-        least: fewest decisions for a valid interval, so for promotion. how: the estimate, in a word.
-        unknown: how much smaller and larger the difference may be, for answers that are not known.
+        margin: accepted loss of utility a request, > 0.
     """
-    below, above = reach or (half_width(float(queries)) * se,) * 2
-    low, high = difference - unknown[0] - below, difference + unknown[1] + above
-    deviation, count = se * math.sqrt(queries), float(queries)
-    for _ in range(30):  # a confidence sequence's width depends on the count a little
-        count = ((half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
-    # if no loss is seen, so many decisions show that losses of everything are rarer than the margin (Wilson)
-    without_loss = special.ndtri(1.0 - LEVEL / 2.0) ** 2 * (1.0 - min(margin, 1.0)) / margin if reach else 0.0
-    needed = math.ceil(max(count, least, without_loss))
-    promote = queries >= least and low > -margin and high >= 0.0
-    words = (
-        f"utility {challenger:.4f} against {champion:.4f}: {difference:+.4f} ± {se:.4f} ({how}, {queries:,} "
-        "held-out decisions)"
+    low, high = difference.interval()
+    needed = difference.needed(margin)
+    is_enough = difference.decisions >= difference.least
+    promote = bool(is_enough and low > -margin and high >= 0.0)
+    figures = (
+        f"utility {difference.challenger:.4f} against {difference.champion:.4f}: {difference.mean:+.4f} ± "
+        f"{difference.se:.4f} ({difference.method}, {difference.decisions:,} held-out decisions)"
     )
     if promote:
-        words += f"; not worse by more than {margin:g}"
-    elif queries >= least and high < 0.0:
-        words += "; worse beyond noise: the champion stays"
+        reason = f"{figures}; not worse by more than {margin:g}"
+    elif is_enough and high < 0.0:
+        reason = f"{figures}; worse beyond noise: the champion stays"
     else:
-        words += f"; cannot tell whether it is worse by more than {margin:g}: the champion stays. "
-        if sum(unknown) > margin:
-            words += (
-                "The table lacks answers that they chose, and whatever these would be, the difference is "
-                f"from {difference - unknown[0]:+.4f} to {difference + unknown[1]:+.4f}: ask these models on "
-                "the prompts that lack them"
-            )
-        else:
-            more = math.ceil(max(needed - queries, 1) * collected)
-            kind = (
-                "scored decisions are"
-                if collected == 1
-                else "prompts in the table, of which a part is held out, are"
-            )
-            words += f"About {more:,} more {kind} needed"
+        unclear = f"cannot tell whether it is worse by more than {margin:g}: the champion stays"
+        reason = f"{figures}; {unclear}. {_advice(difference, margin, needed)}"
     return Comparison(
-        queries, champion, challenger, difference, se, low, high, margin, needed, bool(promote), words
+        queries=difference.decisions,
+        champion=difference.champion,
+        challenger=difference.challenger,
+        difference=difference.mean,
+        se=difference.se,
+        low=low,
+        high=high,
+        margin=margin,
+        needed=needed,
+        promote=promote,
+        reason=reason,
     )
+
+
+def _advice(difference: Difference, margin: float, needed: int) -> str:
+    """Return what to collect so that the comparison can tell."""
+    if sum(difference.unknown) > margin:
+        smallest = difference.mean - difference.unknown[0]
+        largest = difference.mean + difference.unknown[1]
+        return (
+            "The table lacks answers that they chose, and whatever these would be, the difference is from "
+            f"{smallest:+.4f} to {largest:+.4f}: ask these models on the prompts that lack them"
+        )
+    more = math.ceil(max(needed - difference.decisions, 1) * difference.collected)
+    if difference.collected == 1:
+        return f"About {more:,} more scored decisions are needed"
+    return f"About {more:,} more prompts in the table, of which a part is held out, are needed"
 
 
 def previous(folder: str | Path) -> Path:
-    """Where the bundle lies that a promotion replaced: router -> router.previous."""
+    """Return the folder of the bundle that the last promotion replaced: router -> router.previous."""
     folder = Path(folder)
     return folder.with_name(folder.name + ".previous")
 
 
 def promote(candidate: str | Path, folder: str | Path) -> str:
-    """Copy a verified bundle to `folder`; what stood there is kept as `previous`. Returns the bundle's id.
+    """Copy a bundle to `folder` after verifying it, and return its id.
 
-    A server that watches `folder` sees the old bundle or the new one.
+    The bundle that lay there is kept as `previous(folder)`. A server that watches `folder` sees the old
+    bundle or the new one. A candidate that lies there already changes nothing.
 
     Raises:
-        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router; both stay.
+        StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
     """
-    candidate, folder = Path(candidate), Path(folder)
-    old = previous(folder) if Path(folder).name else folder
+    candidate = Path(candidate)
+    folder = Path(folder)
+    old = previous(folder) if folder.name else folder
     for place in (folder, old):
         check_replaceable(place, contents_of(place))
     new = read_manifest(candidate)
@@ -141,25 +196,28 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
 
 
 def roll_back(folder: str | Path) -> str:
-    """Bring back the bundle that the last promotion replaced; a second call undoes the first. Returns its id.
+    """Bring back the bundle that the last promotion replaced, and return its id.
 
-    What either of them has learnt is kept: it lies beside the log, by the bundle's id.
+    A second call undoes the first. Everything that either bundle has learnt is kept: it lies beside the log,
+    by the bundle's id.
 
     Raises:
-        RouterError: there is no earlier bundle. ProvenanceError: it is damaged.
+        RouterError: there is no earlier bundle.
+        ProvenanceError: the earlier bundle is damaged.
     """
-    folder, old = Path(folder), previous(folder)
+    folder = Path(folder)
+    old = previous(folder)
     if not old.is_dir():
         raise RouterError(f"{old} does not exist: nothing was promoted over {folder} yet")
     manifest = read_manifest(old)
     with atomic_directory(folder, contents_of(folder)) as temporary:
         shutil.copytree(old, temporary, dirs_exist_ok=True)
-        aside = temporary.with_name(temporary.name + "-current")
-        shutil.copytree(folder, aside)
+        displaced = temporary.with_name(temporary.name + "-current")
+        shutil.copytree(folder, displaced)
     try:
         with atomic_directory(old, contents_of(old)) as temporary:
-            for path in aside.iterdir():
+            for path in displaced.iterdir():
                 os.replace(path, temporary / path.name)
     finally:
-        shutil.rmtree(aside, ignore_errors=True)
+        shutil.rmtree(displaced, ignore_errors=True)
     return manifest.id

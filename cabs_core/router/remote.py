@@ -1,8 +1,8 @@
 """A router on an object store: `s3://bucket/prefix`, or any other fsspec URL.
 
-A bundle there is the same files under one prefix, the header `router.json` last. What serves it works on a
-local copy in `$CABS_HOME/routers/remote`, whose files are compared with the header's hashes, and looks for
-another header now and then; a store that is slow or away delays a new router and nothing else.
+The store holds the files of a bundle under one prefix. The header `router.json` is written last. A server
+works on a local copy in `$CABS_HOME/routers/remote`, whose files are compared with the hashes in the header,
+and looks for another header now and then. A store that is slow or away delays a new router and nothing else.
 """
 
 import hashlib
@@ -20,25 +20,28 @@ from cabs_core.base.paths import cabs_home
 from cabs_core.router.bundle import HEADER, read_manifest
 from cabs_core.router.promotion import promote
 
-#: seconds between looks at the store
+#: Seconds between looks at the store.
 EVERY = 30.0
 logger = logging.getLogger("cabs.serve")
 
 
 def local_folder(url: str) -> Path:
-    """Where the copy of a router lies on this machine; its event log lies beside it."""
+    """Return the folder for the copy of a router on this machine. The event log lies beside it."""
     return cabs_home() / "routers" / "remote" / hashlib.sha256(url.encode()).hexdigest()[:16] / "router"
 
 
 def fetch(url: str) -> Path:
-    """The local copy of a router, made or brought up to date, whole or not at all.
+    """Make the local copy of a router, or bring it up to date, and return its folder.
+
+    The copy is replaced whole or not at all.
 
     Raises:
         StorageError: the store cannot be read.
-        RouterError: there is no router.
-        ProvenanceError: what lies there is damaged, or just being replaced; an earlier copy stays.
+        RouterError: there is no router at the URL.
+        ProvenanceError: the router there is damaged, or is just being replaced. An earlier copy stays.
     """
-    url, folder = url.rstrip("/"), local_folder(url.rstrip("/"))
+    url = url.rstrip("/")
+    folder = local_folder(url)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name("fetch.lock")):  # several workers of one server
         header = _header(url)
@@ -66,9 +69,12 @@ def fetch(url: str) -> Path:
 
 
 def fetch_or_keep(url: str) -> Path:
-    """`fetch`, or the copy from before where the store is away now; the log says so.
+    """Return the local copy of a router as `fetch` does, or the earlier copy if `fetch` fails.
 
-    Raises what `fetch` raises.
+    A warning is logged if the earlier copy is used.
+
+    Raises:
+        CabsError: as of `fetch`, if there is no router at the URL, or no earlier copy.
     """
     try:
         return fetch(url)
@@ -81,14 +87,16 @@ def fetch_or_keep(url: str) -> Path:
 
 
 def publish(bundle: str | Path, url: str) -> str:
-    """Upload a bundle, the header last, and remove what only the one before had; the bundle's id.
+    """Upload a bundle to a store, and return its id.
 
-    A machine that reads meanwhile keeps its copy, because hashes and header do not fit until the end.
+    The header is written last, and files that only the earlier bundle had are removed. A machine that reads
+    meanwhile keeps its copy, because hashes and header do not fit together until the end.
 
     Raises:
-        StorageError: the store cannot be written, there is no bucket, or no router lies there.
+        StorageError: the store cannot be written, there is no bucket, or other files than a router lie there.
     """
-    url, bundle = url.rstrip("/"), Path(bundle)
+    url = url.rstrip("/")
+    bundle = Path(bundle)
     manifest = read_manifest(bundle)
     bucket = _bucket(url)
     with bucket.reaching():
@@ -97,25 +105,36 @@ def publish(bundle: str | Path, url: str) -> str:
         if there and HEADER not in there:
             raise StorageError(f"{url} holds {sorted(there)[0]!r} and no router: name an empty place")
         bucket.put(bundle, [*manifest.files, HEADER])
-        if old := sorted(there - {HEADER, *manifest.files}):
+        old = sorted(there - {HEADER, *manifest.files})
+        if old:
             bucket.fs.rm([bucket.path(name) for name in old])
     return manifest.id
 
 
 class Follower:
-    """A thread that brings the local copy up to date, from where whatever watches the folder takes it."""
+    """A thread that keeps the local copy of a router up to date. A server watches the copy's folder.
+
+    Args:
+        url: of the router.
+        every: seconds between looks.
+
+    Attributes:
+        failures: number of looks that failed.
+    """
 
     def __init__(self, url: str, every: float = EVERY):
-        self.url, self.every, self.failures = url, every, 0
+        self.url = url
+        self.every = every
+        self.failures = 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="cabs-follower", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the look that is under way, or without it where the store does not answer."""
+        """Ask the thread to end after the present look, and wait a second for it."""
         self._stop.set()
         self._thread.join(1.0)
 
@@ -129,6 +148,7 @@ class Follower:
 
 
 def _header(url: str) -> bytes:
+    """Return the content of the header of the router at a URL, which is valid JSON."""
     bucket = _bucket(url)
     with bucket.reaching(HEADER):
         try:

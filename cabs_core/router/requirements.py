@@ -1,8 +1,8 @@
-"""What a machine that only serves a bundle installs: the bundle's requirements.txt.
+"""The bundle's requirements.txt: the packages for a machine that only serves the bundle.
 
-A list and not an extra, because an extra can only add to the dependencies of a distribution, and those of
-this one make the whole project. Every package is named with the version that made the bundle, with all that
-it depends on, so that `pip install --no-deps` needs to find nothing else.
+The packages are a list and no extra, because an extra can only add to the dependencies of a distribution, and
+the dependencies of this distribution are those of the whole project. Every package is named with the version
+that made the bundle, with all that it depends on, so that `pip install --no-deps` needs to find nothing else.
 """
 
 import re
@@ -18,7 +18,7 @@ from cabs_core.base.errors import RouterError
 
 NAME = "requirements.txt"
 OWN = "cabs-routing"
-#: what every router imports: decisions, the event log, the command line, the server
+#: Packages that every router imports: for decisions, the event log, the command line and the server.
 _ALWAYS = (
     "aiohttp",
     "click",
@@ -39,11 +39,12 @@ _ALWAYS = (
     "uvicorn",
     *(() if sys.platform == "win32" else ("uvloop",)),
 )
+#: Packages of an encoder that is a transformer.
 _TRANSFORMER = ("onnxruntime", "tokenizers")
 
 
 def serving_requirements(policy: str, encoder: str) -> str:
-    """Text of requirements.txt for a policy and a pool's encoder, with the versions that are installed here.
+    """Return the text of requirements.txt for a policy and an encoder, with the versions installed here.
 
     Raises:
         RouterError: a package that serving needs is not installed here.
@@ -71,10 +72,12 @@ def serving_requirements(policy: str, encoder: str) -> str:
 
 
 def closure(roots: Iterable[str]) -> list[str]:
-    """Names of distributions, sorted: the roots and what they depend on here, without extras and this one.
+    """Return the names of distributions and of all that they depend on here, sorted, without this project.
+
+    Optional dependencies (extras) are left out.
 
     Raises:
-        RouterError: one of them is not installed.
+        RouterError: a distribution is not installed.
     """
     names: set[str] = set()
     waiting = [_canonical(name) for name in roots]
@@ -91,13 +94,14 @@ def closure(roots: Iterable[str]) -> list[str]:
 
 
 def _distributions(paths: Iterable[str]) -> list[str]:
-    """The distributions that classes `module:Class` come from, this one left out."""
+    """Return the distributions of the classes `module:Class`, without this project."""
     packages = {path.partition(".")[0].partition(":")[0] for path in paths} - {"cabs_core"}
     by_package = metadata.packages_distributions() if packages else {}  # it reads the files of all packages
     return [name for package in sorted(packages) for name in by_package.get(package, [])]
 
 
 def _distribution(name: str) -> metadata.Distribution:
+    """Return an installed distribution, or raise RouterError."""
     try:
         return metadata.distribution(name)
     except metadata.PackageNotFoundError:
@@ -107,8 +111,10 @@ def _distribution(name: str) -> metadata.Distribution:
 
 
 def _version(name: str) -> str:
-    return _distribution(name).version.partition("+")[0]  # `+cpu` names a build, which an index may not have
+    """Return the version of a distribution, without a build such as `+cpu`, which an index may not have."""
+    return _distribution(name).version.partition("+")[0]
 
 
 def _canonical(name: str) -> str:
+    """Return the name of a distribution in the form in which names are compared."""
     return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,6 +1,7 @@
 """The router: it chooses a model for a prompt's text, and its policy learns from the outcome.
 
-Every decision is in the event log before it is returned. What happens to it afterwards is in `logged`.
+Every decision is in the event log before it is returned, so a score that comes at any later time finds it.
+`logged` holds what happens to a decision afterwards, and `routed` the object that the caller gets.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ import os
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,101 +25,35 @@ from cabs_core.algorithms.policies.request import Decision, Request
 from cabs_core.base.errors import RouterError
 from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.streams import stream_key
-from cabs_core.base.utility import clipped_utility, utility
+from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.log import EventLog
-from cabs_core.router.bundle import CARD, writing
+from cabs_core.router.bundle import CARD, write_bundle
 from cabs_core.router.card import model_card
-from cabs_core.router.charges import is_amount
+from cabs_core.router.charges import Charge, is_amount
 from cabs_core.router.encoder import TextEncoder, check_text
 from cabs_core.router.guarded import guarded_draw, guarded_pmf
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.logged import LoggedBundle
-from cabs_core.router.marks import mark
+from cabs_core.router.marks import Mark, draw_mark
 from cabs_core.router.neighbours import Neighbours
 from cabs_core.router.options import RouterOptions
+from cabs_core.router.routed import Routed, RouteRequest, by_name, expected
 from cabs_core.router.shared_text import SharedText
 
-#: embeddings of recent texts that are kept: a retry of the same prompt is not encoded again
+#: Embeddings of recent texts that are kept, so that a retry of a prompt is not encoded again.
 RECENT = 256
 
 
-@dataclass(frozen=True)
-class Routed:
-    """A decision for one prompt.
+class _Draw(NamedTuple):
+    """A model that was drawn for one prompt.
 
     Attributes:
-        id: for `feedback` and `explain`. model: the arm to call. propensity: its probability, given the past.
-        probabilities: of every model. rho: the cost sensitivity used, score units per USD.
-        explored: whether the exploration floor drew the model.
-        chosen: the policy's own choice; `model` may differ after exploration, in shadow or guarded mode.
-        available: the models that it was drawn from.
-        kept: id of the decision whose model this turn of a conversation kept; None: it was drawn.
-        fixed_cost: what the fallback was expected to cost, USD; of a kept turn for every dollar that the call
-            costs. None: nothing predicts costs.
-        marked: whether its score is wanted (`marks`); None: nothing is marked.
-        shared_text: share of their text that most recent prompts have in common, if that is more than half
-            (`shared_text`); None if it is not.
-        scores, costs: expected for every model; {model: score in [0, 1]}, {model: USD}; empty without text.
+        decision: of the policy, with the model and the probabilities of the final draw.
+        target: probabilities `[K]` that the policy itself wanted.
+        choice: index of the policy's own choice.
+        explored: True if the exploration floor drew the model.
     """
-
-    id: str
-    model: str
-    propensity: float
-    probabilities: dict[str, float]
-    rho: float
-    chosen: str
-    explored: bool
-    _expect: Callable[[], tuple[np.ndarray, np.ndarray]] | None
-    available: tuple[str, ...] = ()
-    kept: str | None = None
-    fixed_cost: float | None = None
-    marked: bool | None = None
-    shared_text: float | None = None
-
-    @property
-    def scores(self) -> dict[str, float]:
-        """Expected score of every model."""
-        return {} if self._expect is None else _by_name(self.probabilities, self._expect()[0])
-
-    @property
-    def costs(self) -> dict[str, float]:
-        """Expected cost of every model, USD."""
-        return {} if self._expect is None else _by_name(self.probabilities, self._expect()[1])
-
-    @cached_property
-    def why(self) -> list[dict[str, Any]]:
-        """The model, and the best of the others that it was drawn from by expected utility.
-
-        Of each its name (model), expected score and cost in USD; of the first whether it was explored, or
-        the decision whose model it kept, of which no numbers are computed again, and `shared_text` if there
-        is one.
-        """
-        first: dict[str, Any] = {"model": self.model}
-        if self.shared_text is not None:
-            first["shared_text"] = round(self.shared_text, 3)
-        if self.kept is not None or self._expect is None:
-            return [first if self.kept is None else {**first, "kept": self.kept}]
-        scores, costs = self._expect()
-        worth = utility(scores, costs, self.rho).tolist()
-        at = {name: i for i, name in enumerate(self.probabilities)}
-        others = [(-worth[at[name]], name) for name in self.available if name != self.model]
-        rows = [
-            {"model": name, "score": float(f"{scores[i]:.4g}"), "cost": float(f"{costs[i]:.4g}")}
-            for name in (self.model, *([min(others)[1]] if others else []))
-            for i in [at[name]]
-        ]
-        return [first | rows[0] | ({"explored": True} if self.explored else {}), *rows[1:]]
-
-    def at_fallback(self, cost: float | None) -> float | None:
-        """What the fallback was expected to cost where this call cost so much, USD; None: nobody knows."""
-        if cost is None or self.fixed_cost is None:
-            return None
-        return self.fixed_cost if self.kept is None else self.fixed_cost * cost
-
-
-class _Played(NamedTuple):
-    """A decision as played; the policy's own probabilities `[K]` and choice; whether the floor drew it."""
 
     decision: Decision
     target: np.ndarray
@@ -126,13 +61,58 @@ class _Played(NamedTuple):
     explored: bool
 
 
+@dataclass(frozen=True)
+class _Decided:
+    """The decision for one prompt, from which the row of the log and the caller's `Routed` are made.
+
+    Attributes:
+        id: random name of the decision.
+        draw: the model and its probabilities.
+        prediction: of the prompt.
+        charge: expected cost of the request at every model. None if nothing predicts costs.
+        available: bool `[K]` of the models that could be drawn. None if all could.
+        mark: None if the router marks no decision.
+        teaches: the decision as a score will teach it. Its probabilities are those among the marked decisions
+            if it is marked.
+    """
+
+    id: str
+    draw: _Draw
+    prediction: Prediction
+    charge: Charge | None
+    available: np.ndarray | None
+    mark: Mark | None
+    teaches: Decision
+
+
+@dataclass(frozen=True)
+class BundleChange:
+    """Other models for a bundle that is written anew.
+
+    Attributes:
+        oracles: predictors of the new models.
+        arms: one dict per model, as in `Manifest.arms`.
+        provenance: of the new bundle, in place of the old one.
+    """
+
+    oracles: Oracles
+    arms: list[dict[str, Any]]
+    provenance: dict[str, Any]
+
+
 class Router(LoggedBundle):
-    """Routes prompts to models and learns from feedback. Open one with `Router.load`; safe for threads.
+    """Routes prompts to models and learns from feedback. May be used by several threads.
 
     Args:
-        folder: the bundle. options: see `RouterOptions`.
+        folder: of the bundle.
+        options: see `RouterOptions`. None leaves everything as the bundle says.
         log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
-        encoder: an open `TextEncoder` of the same bundle, to share it.
+        encoder: an open `TextEncoder` of the same bundle, if it is shared.
+
+    Raises:
+        ProvenanceError: a file is missing, altered, or of another format; the error names the file.
+        EncoderError: the encoder cannot be found or loaded.
+        RouterError: an option does not fit the bundle.
 
     Examples:
         >>> from cabs_core import Router
@@ -163,18 +143,13 @@ class Router(LoggedBundle):
     def load(
         cls,
         folder: str | Path,
+        options: RouterOptions | None = None,
         *,
         log: str | Path | EventLog = ":memory:",
         encoder: TextEncoder | None = None,
-        **options: Any,
     ) -> Router:
-        """Open a bundle; options are those of `RouterOptions`.
-
-        Raises:
-            ProvenanceError: a file is missing, altered, or of another format; it is named.
-            EncoderError: the encoder cannot be found or loaded. RouterError: options that do not fit.
-        """
-        return cls(folder, RouterOptions(**options), log=log, encoder=encoder)
+        """Open a bundle. Arguments and errors are those of the class."""
+        return cls(folder, options, log=log, encoder=encoder)
 
     def route(
         self,
@@ -183,114 +158,169 @@ class Router(LoggedBundle):
         available: Iterable[str] | None = None,
         rho: float | None = None,
         budget: float | None = None,
+        tokens: float | None = None,
         call_id: str | None = None,
         caller: str | None = None,
-        tokens: float | None = None,
         session: str | None = None,
     ) -> Routed:
-        """Decide which model answers a prompt.
+        """Decide which model answers a prompt, and log the decision.
 
         Args:
-            text: of the prompt, or what `predict` said of it.
-            available: models that can be called now; None: all.
-            rho: cost sensitivity for this request, score units per USD; None: the bundle's, or the pacer's.
-            budget: USD > 0; models that are expected to cost more are left out.
-            call_id: another name for the decision, for `feedback_by`.
-            caller: who asks, kept in the log.
-            tokens: of the whole request, where more than the text is sent; used where there are `prices`.
-            session: key of its conversation (`request.session_key`), for the log.
+            text: of the prompt, or its `Prediction`, which `predict` returned.
+            available, rho, budget, tokens, call_id, caller, session: see `RouteRequest`.
 
         Raises:
-            RouterError: no text, an unknown model, no model left.
+            RouterError: the text is empty, a model is unknown, or no model is left to choose.
         """
-        facts = {"call_id": call_id, "caller": caller, "session": session}
-        return self.route_many([text], available=available, rho=rho, budget=budget, tokens=tokens, **facts)[0]
+        request = RouteRequest(available, rho, budget, tokens, call_id, caller, session)
+        return self.route_many([text], request)[0]
 
     def route_many(
-        self,
-        texts: Sequence[str | Prediction],
-        *,
-        available: Iterable[str] | None = None,
-        rho: float | None = None,
-        budget: float | None = None,
-        tokens: float | None = None,
-        **facts: str | None,
+        self, texts: Sequence[str | Prediction], request: RouteRequest | None = None
     ) -> list[Routed]:
-        """`route` for several prompts: embedded together, decided one after the other, logged in one step.
+        """Decide for several prompts under the same conditions.
+
+        The prompts are embedded together, decided one after the other, and logged in one step.
 
         Args:
-            available, rho (score units per USD), budget (USD), tokens; facts: call_id, caller, session: as of
-                `route`.
+            texts: of the prompts, or their predictions.
+            request: conditions of all of them. None sets none.
+
+        Raises:
+            RouterError: as of `route`.
         """
         if not texts:
             return []
-        mask, predictions = self.mask(available), self.predict(texts)
-        rows, routed = [], []
+        request = request or RouteRequest()
+        mask = self.mask(request.available)
+        predictions = self.predict(texts)
+        rows = []
+        routed = []
         with self._lock:
             factors = self.learner.charges.factors
             for prediction in predictions:
-                read, usable = prediction.request, mask
-                charge = self.prices.charge(read.predicted_costs, prediction.tokens, tokens, factors)
-                costs = None if charge is None else charge.cost
-                if budget is not None:
-                    usable = _affordable(mask, prediction.costs if costs is None else costs, budget)
-                predicted = None if read.predicted_costs is None else costs
-                request = replace(read, rho=self.rho_of(rho), available=usable, predicted_costs=predicted)
-                name = uuid.uuid4().hex
-                played = self._play(request, usable, name)
-                decision, at = played.decision, played.decision.arm
-                row = {"id": name, "ts": time.time(), "bundle": self.manifest.id, "arm": decision.arm_name}
-                row |= {"p": decision.probability, "pmf": decision.pmf, "target": played.target}
-                row |= {"available": usable, "rho": decision.rho, "mode": self.options.mode, **facts}
-                row |= {"prompt_hash": prompt_hash(prediction.text), "prompt_length": prediction.length}
-                teaches, marked = decision, None
-                if (share := self.options.score_share) is not None:
-                    marked, q, pmf = mark(decision.pmf, at, share, self.options.score_rule, name)
-                    row |= {"q": q, "marked": int(marked)}
-                    teaches = self.policy.redraw(decision, at, pmf) if marked else decision
-                row |= {"embedding": prediction.embedding, "decision": json.dumps(teaches.to_dict())}
-                if self.options.keep_prompts:
-                    row["prompt"] = prediction.text
-                fixed = None
-                if charge is not None:
-                    fixed = float(charge.cost[self.fallback])
-                    row |= {"expected_cost": float(charge.cost[at]), "fixed_cost": fixed}
-                    row |= {"input_cost": float(charge.input[at]), "output_cost": float(charge.output[at])}
-                rows.append(row)
-                routed.append(
-                    Routed(
-                        name,
-                        decision.arm_name,
-                        decision.probability,
-                        _by_name(self.arms, decision.pmf),
-                        decision.rho,
-                        self.arms[played.choice],
-                        played.explored,
-                        partial(expected, prediction, costs),
-                        tuple(a for i, a in enumerate(self.arms) if usable is None or usable[i]),
-                        fixed_cost=fixed,
-                        marked=marked,
-                        shared_text=self.shared_text.share,
-                    )
-                )
+                decided = self._decide(prediction, request, mask, factors)
+                rows.append(self._row(decided, request))
+                routed.append(self._routed(decided))
         self.log.add_decisions(rows)
         return routed
 
-    def _play(self, request: Request, usable: np.ndarray | None, name: str) -> _Played:
-        """Decide, and let the floor of exploration and the mode have their say. name: of the decision."""
+    def _decide(
+        self, prediction: Prediction, request: RouteRequest, mask: np.ndarray | None, factors: np.ndarray
+    ) -> _Decided:
+        """Draw a model for one prompt, and the mark that says whether its score is wanted.
+
+        Args:
+            mask: bool `[K]` of the available models. None if all are.
+            factors: `[K]` learnt cost factors of `Charges`.
+        """
+        read = prediction.request
+        charge = self.prices.charge(read.predicted_costs, prediction.tokens, request.tokens, factors)
+        usable = mask
+        if request.budget is not None:
+            costs = prediction.costs if charge is None else charge.cost
+            usable = _affordable(mask, costs, request.budget)
+        predicted_costs = None
+        if read.predicted_costs is not None and charge is not None:
+            predicted_costs = charge.cost
+        complete = replace(
+            read, rho=self.rho_of(request.rho), available=usable, predicted_costs=predicted_costs
+        )
+        name = uuid.uuid4().hex
+        draw = self._draw(complete, usable, name)
+        mark = None
+        teaches = draw.decision
+        share = self.options.score_share
+        if share is not None:
+            decision = draw.decision
+            mark = draw_mark(decision.pmf, decision.arm, share, self.options.score_rule, name)
+            if mark.marked:
+                teaches = self.policy.redraw(decision, decision.arm, mark.pmf)
+        return _Decided(name, draw, prediction, charge, usable, mark, teaches)
+
+    def _row(self, decided: _Decided, request: RouteRequest) -> dict[str, Any]:
+        """Return the row of a decision for the event log."""
+        decision = decided.draw.decision
+        arm = decision.arm
+        prediction = decided.prediction
+        mark = decided.mark
+        charge = decided.charge
+        return {
+            "id": decided.id,
+            "ts": time.time(),
+            "bundle": self.manifest.id,
+            # the draw
+            "arm": decision.arm_name,
+            "p": decision.probability,
+            "pmf": decision.pmf,
+            "target": decided.draw.target,
+            "available": decided.available,
+            "rho": decision.rho,
+            "mode": self.options.mode,
+            # the request
+            "call_id": request.call_id,
+            "caller": request.caller,
+            "session": request.session,
+            # the prompt
+            "prompt_hash": prompt_hash(prediction.text),
+            "prompt_length": prediction.length,
+            "prompt": prediction.text if self.options.keep_prompts else None,
+            "embedding": prediction.embedding,
+            # what a score will teach
+            "decision": json.dumps(decided.teaches.to_dict()),
+            "q": None if mark is None else mark.q,
+            "marked": None if mark is None else int(mark.marked),
+            # expected costs, USD
+            "expected_cost": None if charge is None else float(charge.cost[arm]),
+            "fixed_cost": None if charge is None else float(charge.cost[self.fallback]),
+            "input_cost": None if charge is None else float(charge.input[arm]),
+            "output_cost": None if charge is None else float(charge.output[arm]),
+        }
+
+    def _routed(self, decided: _Decided) -> Routed:
+        """Return a decision as its caller gets it."""
+        draw = decided.draw
+        usable = decided.available
+        available = tuple(self.arms)
+        if usable is not None:
+            available = tuple(arm for i, arm in enumerate(self.arms) if usable[i])
+        costs = None if decided.charge is None else decided.charge.cost
+        return Routed(
+            id=decided.id,
+            model=draw.decision.arm_name,
+            propensity=draw.decision.probability,
+            probabilities=by_name(self.arms, draw.decision.pmf),
+            rho=draw.decision.rho,
+            chosen=self.arms[draw.choice],
+            explored=draw.explored,
+            _expect=partial(expected, decided.prediction, costs),
+            available=available,
+            fixed_cost=None if costs is None else float(costs[self.fallback]),
+            marked=None if decided.mark is None else decided.mark.marked,
+            shared_text=self.shared_text.share,
+        )
+
+    def _draw(self, request: Request, usable: np.ndarray | None, name: str) -> _Draw:
+        """Let the policy decide, then apply the mode and the exploration floor.
+
+        Args:
+            usable: bool `[K]` of the models that may be drawn. None if all may.
+            name: id of the decision. The draws of the floor derive from the id, which is random and in the
+                log, so that every draw can be checked later.
+        """
         decision = self.policy.decide(request)
         target = decision.pmf.copy()
         mask = np.ones(len(self.arms), dtype=np.bool_) if usable is None else usable
+        # where the fallback cannot be called, shadow and guarded mode route
         mode = self.options.mode if mask[self.fallback] else "route"
         floor = self.options.epsilon or 0.0
         if mode == "route" and floor == 0.0:
-            return _Played(decision, target, decision.arm, False)
-        # the id is random and in the log, so every draw of the floor can be checked later
-        first, second = (float(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
+            return _Draw(decision, target, decision.arm, False)
         if mode == "shadow":
             pmf = np.zeros(len(self.arms))
             pmf[self.fallback] = 1.0
-            return _Played(self.policy.redraw(decision, self.fallback, pmf), target, decision.arm, False)
+            return _Draw(self.policy.redraw(decision, self.fallback, pmf), target, decision.arm, False)
+        first, second = (float(k >> np.uint64(11)) / 2.0**53 for k in stream_key("floor", name))
         if mode == "guarded":
             routes = bool(self.learner.lead.routes)
             pmf = guarded_pmf(routes, self.fallback, target, mask, floor)
@@ -303,23 +333,31 @@ class Router(LoggedBundle):
             explored = bool(first < floor)
         if explored:
             arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
-        return _Played(self.policy.redraw(decision, arm, pmf), target, decision.arm, explored)
+        return _Draw(self.policy.redraw(decision, arm, pmf), target, decision.arm, explored)
 
     def predict(self, texts: Sequence[str | Prediction]) -> list[Prediction]:
-        """What is expected of every model for each text; what is a prediction already is handed on.
+        """Return the prediction of every text, in order. An element that is a prediction is returned as is.
 
-        Raises RouterError.
+        Raises:
+            RouterError: an element is no text, or is empty.
         """
         new = [text for text in texts if not isinstance(text, Prediction)]
         for text in new:
             check_text(text)
             self.shared_text.add(text)
-        new = list(dict.fromkeys(new))
-        prediction_of = dict(zip(new, self.heads.predict(new, self.embed(new)), strict=True)) if new else {}
+        prediction_of: dict[str, Prediction] = {}
+        if new:
+            distinct = list(dict.fromkeys(new))
+            predictions = self.heads.predict(distinct, self.embed(distinct))
+            prediction_of = dict(zip(distinct, predictions, strict=True))
         return [text if isinstance(text, Prediction) else prediction_of[text] for text in texts]
 
     def mask(self, available: Iterable[str] | None) -> np.ndarray | None:
-        """bool `[K]` of the models named; None: all. Raises RouterError for an unknown one, or for none."""
+        """Return bool `[K]`, True for the named models, or None if all models are available.
+
+        Raises:
+            RouterError: a model is unknown, or none is named.
+        """
         if available is None:
             return None
         names = [available] if isinstance(available, str) else list(available)
@@ -333,10 +371,14 @@ class Router(LoggedBundle):
         return None if mask.all() else mask
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings `[n, e]` float32; those of recent texts are remembered."""
+        """Return embeddings `[n, e]` float32. Those of the last `RECENT` texts are remembered."""
         keys = [prompt_hash(text) for text in texts]
-        # each is read once: another thread may drop it meanwhile
-        vector_of = {k: vector for k in keys if (vector := self._recent.get(k)) is not None}
+        vector_of: dict[str, np.ndarray] = {}
+        for key in keys:
+            # one lookup a text, since another thread may drop the entry between two
+            vector = self._recent.get(key)
+            if vector is not None:
+                vector_of[key] = vector
         new = [i for i, key in enumerate(keys) if key not in vector_of]
         if new:
             vectors = self.encoder.encode([texts[i] for i in new])
@@ -348,15 +390,16 @@ class Router(LoggedBundle):
         return np.stack([vector_of[key] for key in keys])
 
     def warm_up(self) -> None:
-        """Load libraries and compile what decides and learns, so that no request waits for it.
+        """Load libraries and compile what decides and learns, so that no request waits for them.
 
-        A copy of the policy plays: nothing is logged or learnt, and no draw is used up.
+        A copy of the policy plays: the call logs nothing, teaches nothing and uses up no random draw.
         """
         (prediction,) = self.predict(["warm up"])
         expected(prediction, None)
-        policy, deltas = load_policy(self.folder / "policy"), None
+        policy = load_policy(self.folder / "policy")
         decision = policy.decide(replace(prediction.request, rho=self.rho_of(None)))
         decision = policy.redraw(decision, decision.arm, decision.pmf)
+        deltas = None
         if self.heads.needs.surrogate:
             deltas = self.heads.surrogate(prediction.embedding, prediction.length)(decision.arm, 0.5)
         policy.update(decision, 0.5, 0.0, deltas=deltas)
@@ -368,48 +411,72 @@ class Router(LoggedBundle):
             self._recent.clear()
 
     def explain(self, decision: Routed | str, neighbours: int = 5) -> dict[str, Any]:
-        """Explain a decision: score, cost, utility and probability per model, and near train prompts.
+        """Explain a decision that is in the log.
+
+        Args:
+            decision: the decision, or its id.
+            neighbours: number of train prompts near the prompt to show, at most.
+
+        Returns:
+            `id`, `model`, `rho`, `mode`, `models` and `neighbours`. A row of `models` has `model`, `score`
+            (expected), `cost` (expected, USD), `utility`, `probability` of the draw, `available`, and
+            `policy_probability`, with which the policy itself wanted the model. If the policy predicts
+            utilities, the row also has `learnt_utility` and `bonus`. `neighbours` are rows of
+            `Neighbours.nearest`, none if the bundle has no train prompts.
 
         Raises:
-            RouterError: the decision is not in the log.
+            RouterError: the decision is not in the log, or was logged without an embedding.
         """
         name = decision if isinstance(decision, str) else decision.id
         logged = self.named(id=name)
         decided = Decision.from_dict(json.loads(logged.decision))
         if logged.embedding is None:
             raise RouterError(
-                f"decision {name!r:.80} was logged without the prompt's embedding: nothing explains it"
+                f"decision {name!r:.80} was logged without the embedding of its prompt, so it cannot be "
+                "explained: explain a decision for which a model was drawn"
             )
         scores, costs = self.heads.expected(logged.embedding, logged.prompt_length)
         utilities = clipped_utility(scores, costs, logged.rho)
-        values = decided.memory.get("baseline")  # the policy's own predicted utilities, where it has them
+        learnt_utilities = decided.memory.get("baseline")  # only some policies predict utilities
         rows = []
         for j, arm in enumerate(decided.arms):
-            if arm not in self.arms:  # it has left the router
+            if arm not in self.arms:  # the model has left the router since
                 continue
-            at = self.arms.index(arm)
-            row = {"model": arm, "score": float(scores[at]), "cost": float(costs[at])}
-            row |= {"utility": float(utilities[at]), "probability": float(logged.pmf[j])}
-            row["policy_probability"] = float(logged.target[j])
-            row["available"] = logged.available is None or bool(logged.available[j])
-            if values is not None:
-                row["learnt_utility"] = float(np.ravel(values)[j])
-                same = decided.arms == tuple(self.arms)
-                row["bonus"] = self.learner.policy.algorithm.deviation(decided, j) if same else None
+            i = self.arms.index(arm)
+            row = {
+                "model": arm,
+                "score": float(scores[i]),
+                "cost": float(costs[i]),
+                "utility": float(utilities[i]),
+                "probability": float(logged.pmf[j]),
+                "policy_probability": float(logged.target[j]),
+                "available": logged.available is None or bool(logged.available[j]),
+            }
+            if learnt_utilities is not None:
+                row["learnt_utility"] = float(np.ravel(learnt_utilities)[j])
+                row["bonus"] = None
+                if decided.arms == tuple(self.arms):
+                    row["bonus"] = self.learner.policy.algorithm.deviation(decided, j)
             rows.append(row)
-        near = Neighbours.load(self.folder / "neighbours")
-        nearest = [] if near is None else near.nearest(logged.embedding, neighbours)
-        about = {"id": logged.id, "model": logged.arm, "rho": logged.rho, "mode": logged.mode}
-        return {**about, "models": rows, "neighbours": nearest}
+        stored = Neighbours.load(self.folder / "neighbours")
+        nearest = [] if stored is None else stored.nearest(logged.embedding, neighbours)
+        return {
+            "id": logged.id,
+            "model": logged.arm,
+            "rho": logged.rho,
+            "mode": logged.mode,
+            "models": rows,
+            "neighbours": nearest,
+        }
 
     def save(self, folder: str | Path) -> Path:
-        """Write a new bundle with the learnt state, and with a copy of the log where the log is in memory."""
+        """Write a new bundle with the learnt state, and with a copy of the log if the log is in memory."""
         with self._lock:
             self.follow()
             return self.write(folder)
 
     def continued(self) -> dict[str, Any]:
-        """How far its learner has read which log, for a bundle that goes on from there."""
+        """Return how far the learner has read which log, so that a new bundle goes on from there."""
         return {
             "lineage": sorted(self.learner.lineage),
             "rewards": self.learner.learnt,
@@ -420,56 +487,53 @@ class Router(LoggedBundle):
             "applied": self.learner.applied,
         }
 
-    def write(
-        self, folder: str | Path, *, oracles: Oracles | None = None, card: bool = False, **changes: Any
-    ) -> Path:
-        """Write a bundle with the learner's policy as it is; see `save`, and `joining` where models change.
+    def write(self, folder: str | Path, change: BundleChange | None = None) -> Path:
+        """Write a bundle with the learner's policy as it is.
+
+        `save` first learns what is new in the log. `joining` uses `write` to change the models.
 
         Args:
-            oracles: in place of the bundle's. card: write the model card anew. changes: of the manifest.
+            change: of the models. None if the models stay.
         """
         with self._lock:
-            keep = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
-            keep |= {"mode": self.options.mode, "epsilon": self.options.epsilon}
-            keep["fallback"] = self.manifest.fallback
-            keep["provenance"] = {**self.manifest.provenance, "continued": self.continued()}
-            keep |= changes
-            anew = ("policy/", "events.sqlite", *([] if oracles is None else ["oracles/"]))
-            with writing(folder, keep) as temporary:
+            manifest = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
+            manifest["mode"] = self.options.mode
+            manifest["epsilon"] = self.options.epsilon
+            manifest["provenance"] = {**self.manifest.provenance, "continued": self.continued()}
+            rewritten = ["policy/", "events.sqlite"]
+            if change is not None:
+                manifest["arms"] = change.arms
+                manifest["provenance"] = change.provenance
+                rewritten += ["oracles/", CARD]
+            with write_bundle(folder, manifest) as temporary:
                 for name in self.manifest.files:
-                    if not name.startswith(anew) and not (card and name == CARD):
+                    if not name.startswith(tuple(rewritten)):
                         (temporary / name).parent.mkdir(parents=True, exist_ok=True)
                         shutil.copyfile(self.folder / name, temporary / name)
                 self.learner.policy.save(temporary / "policy")
-                if oracles is not None:
-                    oracles.save(temporary / "oracles")
-                if card:
-                    (temporary / CARD).write_text(model_card(keep), encoding="utf-8")
+                if change is not None:
+                    change.oracles.save(temporary / "oracles")
+                    (temporary / CARD).write_text(model_card(manifest), encoding="utf-8")
                 if self.log.place == ":memory:":
                     self.log.database.copy_to(temporary / "events.sqlite")
         return Path(folder)
 
 
-def _by_name(arms: Iterable[str], values: np.ndarray) -> dict[str, float]:
-    return dict(zip(arms, values.tolist(), strict=True))
-
-
-def expected(prediction: Prediction, costs: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
-    """Expected (scores, costs) `[K]`, in [0, 1] and USD. costs: of the whole request, not its text's."""
-    return prediction.scores, prediction.costs if costs is None else costs
-
-
 def _affordable(mask: np.ndarray | None, costs: np.ndarray, budget: float) -> np.ndarray:
-    """bool `[K]` of the models that are expected to cost at most `budget` USD.
+    """Return bool `[K]`, True for the available models that are expected to cost at most `budget` USD.
 
-    Raises RouterError: none, or no budget.
+    Raises:
+        RouterError: the budget is no amount above 0, or no available model is that cheap.
     """
     if not is_amount(budget) or budget == 0.0:
         raise RouterError(f"budget {budget!r}: expected USD > 0")
-    usable: np.ndarray = (costs <= budget) & (True if mask is None else mask)
+    usable: np.ndarray = costs <= budget
+    if mask is not None:
+        usable = usable & mask
     if not usable.any():
         least = costs.min() if mask is None else costs[mask].min()
         raise RouterError(
-            f"no available model is expected to cost {budget:g} USD or less; the cheapest costs {least:.3g}"
+            f"no available model is expected to cost {budget:g} USD or less, since the cheapest costs "
+            f"{least:.3g}: raise the budget, or leave it out"
         )
     return usable

@@ -1,4 +1,4 @@
-"""Scored prompts of a new model, from a user's table."""
+"""Reads the scored prompts of a new model from a user's table."""
 
 from pathlib import Path
 
@@ -9,11 +9,14 @@ from cabs_core.router.joining import Scored
 
 
 def read_scored(path: str | Path) -> Scored:
-    """A table with columns prompt, score and, where it is known, cost.
+    """Read the scored prompts of a model from a table.
+
+    Args:
+        path: of a table with the columns prompt, score (from 0 to 1) and, if it is known, cost (USD).
 
     Raises:
-        DataError: it cannot be read, a column is absent, a value is missing or out of range, or what reads
-            tables is not installed.
+        DataError: the table cannot be read, a column is absent, a value is missing or out of range, or the
+            packages that read tables are not installed.
     """
     try:
         # a machine that only serves has no pandas
@@ -22,22 +25,27 @@ def read_scored(path: str | Path) -> Scored:
     except ModuleNotFoundError as error:
         raise DataError(
             f"reading {path} needs pandas and pyarrow, and {error.name} is not installed here: pip install "
-            "pandas pyarrow, or send the scored prompts to POST /v1/models"
+            "pandas pyarrow"
         ) from None
     table = open_table(path)
     names = ["prompt", "score", *(["cost"] if table.has("cost") else [])]
-    if missing := [name for name in names if not table.has(name)]:
+    missing = [name for name in names if not table.has(name)]
+    if missing:
         raise DataError(
-            f"{path}: no column {missing[0]!r}; expected prompt, score (0 to 1) and, where it is known, cost "
-            f"(USD); columns are: {listed(table.names, 400)}"
+            f"{path}: no column {missing[0]!r}; expected prompt, score (0 to 1) and, if it is known, cost "
+            f"(USD). Rename or add the column. Columns are: {listed(table.names, 400)}"
         )
     frame = table.read(names)
     if frame.empty:
         raise DataError(f"{path} has no row: a model starts from at least one scored prompt")
-    values = {n: number_column(frame[n], n, table.place(n), mapped=False) for n in names[1:]}
-    for name, column in values.items():
+    values = {}
+    for name in names[1:]:
+        column = number_column(frame[name], name, table.place(name), mapped=False)
+        values[name] = column
         if np.isnan(column).any():
             row = int(np.flatnonzero(np.isnan(column))[0])
-            raise DataError(f"{table.place(name).at(row)}: {name} is missing")
+            raise DataError(
+                f"{table.place(name).at(row)}: {name} is missing: give a number, or leave the row out"
+            )
     prompts = prompt_column(frame["prompt"], table.place("prompt")).tolist()
     return Scored(prompts, values["score"], values.get("cost"))

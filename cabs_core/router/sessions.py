@@ -1,24 +1,26 @@
-"""Conversations: whether the model of a conversation stays, or another one is drawn.
+"""Conversations: they keep their model, or another model is drawn.
 
-Which conversation a request belongs to, and by what text it is routed, says `endpoints.request`. A derived
-key is looked up only by requests that hold an earlier answer: two people who begin with the same words are
-two conversations. A request without the text of a person goes to the session's model, else to the fallback.
+`endpoints.request` says which conversation a request belongs to, and by which text it is routed. A derived
+key is looked up only by requests that hold an earlier answer, since two people who begin with the same words
+have two conversations. A request without the text of a person goes to the session's model, else to the
+fallback.
 
-**Stickiness** (`sticky`). `session`: the model of a session stays while it can be called, unless another
-model is predicted to be better by more than the lost cache costs, or nothing was asked for `IDLE` seconds.
-`tools`: it stays within a tool loop only. `off`: every request is a draw. No setting but `off` switches
-inside a tool loop. A turn that keeps its model is no draw, so it has no propensity; one that may switch is
-drawn among all models, when predictions alone say so: propensities stay exact.
+**Stickiness** (option `sticky`). `session`: a session keeps its model while the model can be called, unless
+another model is predicted to be better by more than the lost cache costs, or no request came for `IDLE`
+seconds. `tools`: a session keeps its model within a tool loop only. `off`: every request is a draw. No
+setting but `off` switches inside a tool loop. A turn that keeps its model is no draw, so it has no
+propensity. A turn may switch only if predictions alone say so, and is then drawn among all models, so
+propensities stay exact.
 
-With s the predicted score, c the expected cost of the whole request in USD, C the tokens that the model i of
-the session has read before, and d_i what one of them costs less when it is cached: another model is drawn
-when max_j (s_j - rho c_j) - (s_i - rho c_i) > rho C d_i (`utility.worth_a_switch`). Condition `sessions` of a
+Let s be the predicted score, c the expected cost of the whole request in USD, C the tokens that the session's
+model i has read before, and d_i the USD that one of them costs less when it is cached. Another model is drawn
+if max_j (s_j - rho c_j) - (s_i - rho c_i) > rho C d_i (`utility.worth_a_switch`). Condition `sessions` of a
 replay applies the same rule (`replay.sessions`).
 """
 
 import time
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -28,9 +30,10 @@ from cabs_core.base.utility import may_keep, worth_a_switch
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.events.rows import FAILED, SERVED, Logged
 from cabs_core.router.heads import Prediction
-from cabs_core.router.router import Routed, Router, expected
+from cabs_core.router.routed import Routed, RouteRequest, expected
+from cabs_core.router.router import Router
 
-#: seconds without a request after which a session is drawn again; caches are kept 5 minutes to an hour
+#: Seconds without a request after which a session is drawn again. Providers keep caches 5 minutes to an hour.
 IDLE = 3_600.0
 
 
@@ -43,65 +46,109 @@ def route_conversation(
     call_id: str | None = None,
     caller: str | None = None,
 ) -> Routed:
-    """Decide which model answers a turn: the session's, one that is drawn, or the fallback without text.
+    """Decide which model answers a turn of a conversation, and log the decision.
 
     Args:
-        available, rho (score units per USD), call_id: as of `Router.route`. caller: who asks, for the log;
-            earlier turns are looked up among its own. None: among everybody's.
+        router: decides.
+        request: the turn.
+        available, rho, call_id: as of `RouteRequest`.
+        caller: name of the client, for the log. Earlier turns are looked up among its own, or among all
+            clients' if it is None.
 
     Raises:
-        RouterError: an unknown model, or no model left. LogError: the log cannot be used.
+        RouterError: a model is unknown, or no model is left to choose.
+        LogError: the log cannot be used.
     """
     mask = router.mask(available)
-    key, standing = _standing(router, request, caller)
-    last = next((row for row in standing if mask is None or mask[router.arms.index(row.arm)]), None)
-    text = request.text
-    facts: dict[str, Any] = {"call_id": call_id, "session": key, "caller": caller}
-    prediction = (
-        None if text is None or (last is not None and request.in_tools) else router.predict([text])[0]
-    )
+    session, candidates = _earlier_turns(router, request, caller)
+    facts = RouteRequest(available, rho, call_id=call_id, caller=caller, session=session)
+    last = None
+    for row in candidates:
+        if mask is None or mask[router.arms.index(row.arm)]:
+            last = row
+            break
+    prediction = None
+    if request.text is not None and (last is None or not request.in_tools):
+        prediction = router.predict([request.text])[0]
     if last is not None:
-        leaves, usd = False, None
-        if prediction is not None:
-            leaves, usd = _worth(router, request, prediction, mask, last.arm, router.rho_of(rho))
+        if prediction is None:
+            return _keep(router, request, last, facts, prediction=None, cost=None)
+        leaves, cost = _compare_with_switch(router, request, prediction, mask, last.arm, router.rho_of(rho))
         if not leaves:
-            kept = last.kept or last.id
-            row = router.undrawn(last.arm, text, kept=kept, rho=rho, mode=router.options.mode, **facts)
-            router.log.add_decisions([{**row, "expected_cost": usd}])
-            return _undrawn(router, row, text, prediction, kept, _of_a_dollar(router, last))
+            return _keep(router, request, last, facts, prediction=prediction, cost=cost)
     if prediction is None:
-        arm = router.manifest.fallback
-        if mask is not None and not mask[router.fallback]:
-            arm = router.arms[int(np.flatnonzero(mask)[0])]
-        row = router.undrawn(arm, None, rho=rho, mode="fallback", **facts)
-        router.log.add_decisions([row])
-        return _undrawn(router, row, None, None)
-    return router.route_many([prediction], available=available, rho=rho, tokens=request.tokens, **facts)[0]
+        return _fall_back(router, mask, facts)
+    return router.route_many([prediction], replace(facts, tokens=request.tokens))[0]
 
 
-def at_holder(
+def _keep(
+    router: Router,
+    request: ChatRequest,
+    last: Logged,
+    facts: RouteRequest,
+    *,
+    prediction: Prediction | None,
+    cost: float | None,
+) -> Routed:
+    """Log that a turn keeps the model of an earlier one, and return the decision.
+
+    Args:
+        last: the earlier turn.
+        facts: rho and names of the turn.
+        prediction: of the turn's text. None if the turn was not predicted.
+        cost: expected cost of the turn, USD. None if it was not predicted.
+    """
+    kept = last.kept or last.id
+    row = router.undrawn_row(last.arm, request.text, kept=kept, rho=facts.rho)
+    row |= _log_columns(facts) | {"mode": router.options.mode, "expected_cost": cost}
+    router.log.add_decisions([row])
+    details = _Undrawn(request.text, prediction, kept, _fallback_cost_per_usd(router, last))
+    return _undrawn(router, row, details)
+
+
+def _fall_back(router: Router, mask: np.ndarray | None, facts: RouteRequest) -> Routed:
+    """Log that the fallback answers a turn without text, and return the decision.
+
+    The first available model stands in if the fallback is not available.
+    """
+    arm = router.manifest.fallback
+    if mask is not None and not mask[router.fallback]:
+        arm = router.arms[int(np.flatnonzero(mask)[0])]
+    row = router.undrawn_row(arm, None, rho=facts.rho) | _log_columns(facts) | {"mode": "fallback"}
+    router.log.add_decisions([row])
+    return _undrawn(router, row, _Undrawn())
+
+
+def _log_columns(facts: RouteRequest) -> dict[str, str | None]:
+    """Return the columns of the log that name a request."""
+    return {"call_id": facts.call_id, "session": facts.session, "caller": facts.caller}
+
+
+def models_at_holder(
     router: Router,
     request: ChatRequest,
     models: Sequence[str],
     places: Mapping[str, Hashable],
     caller: str | None = None,
 ) -> tuple[ChatRequest, list[str] | None]:
-    """Which models can answer a request that names state of a provider.
+    """Find the models that can answer a request which names state that a provider holds.
 
     Args:
-        models: that may answer. places: {model: where it is called}: models of one place know what was said
-            to any.
-        caller: who asks; earlier calls are looked up among its own.
+        router: whose log says which call made the state.
+        models: that may answer.
+        places: {model: where it is called}. Models of one place share their state.
+        caller: name of the client. Earlier calls are looked up among its own, or among all if it is None.
 
     Returns:
-        The request, with the tokens that it does not carry, for its provider has them; and those of the
-        models at the place that holds what it names. None: it names nothing, or the log knows of no call that
-        made it.
+        The request, with the tokens that the provider adds from its state; and the models at the place that
+        holds the state. None in place of the models if the request names no state, or the log knows no call
+        that made it.
 
     Raises:
-        HeldElsewhere: none of them is there. LogError: the log cannot be used.
+        HeldElsewhere: none of the models is at that place.
+        LogError: the log cannot be used.
     """
-    maker = _maker(router, request, caller) if request.held else None
+    maker = _call_that_made_state(router, request, caller) if request.held else None
     if maker is None:
         return request, None
     there = [model for model in models if maker.arm in places and places.get(model) == places[maker.arm]]
@@ -115,8 +162,12 @@ def at_holder(
     return request, there
 
 
-def _maker(router: Router, request: ChatRequest, caller: str | None) -> Logged | None:
-    """The call whose upstream holds the state that a request names; None: the log knows of none."""
+def _call_that_made_state(router: Router, request: ChatRequest, caller: str | None) -> Logged | None:
+    """Return the call whose upstream holds the state that a request names, or None if the log has no such
+    call.
+
+    It is the call of the named response, else the last served call of the session.
+    """
     if request.previous_response is not None:
         return router.log.decision(response_id=request.previous_response, caller=caller)
     if request.key is None or (request.derived and not request.is_continued):
@@ -127,13 +178,17 @@ def _maker(router: Router, request: ChatRequest, caller: str | None) -> Logged |
     return next((row for row in router.log.turns_before(last) if row.status in SERVED), None)
 
 
-def _standing(router: Router, request: ChatRequest, caller: str | None) -> tuple[str | None, list[Logged]]:
-    """(session of the request, the turns whose model may stay, the first that can be called)."""
-    key, last = request.key, None
+def _earlier_turns(
+    router: Router, request: ChatRequest, caller: str | None
+) -> tuple[str | None, list[Logged]]:
+    """Return the session of a request, and the turns whose model it may keep, best first."""
+    key = request.key
+    last = None
     if request.previous_response is not None:
         before = router.log.decision(response_id=request.previous_response, caller=caller)
         if before is not None and request.derived:
-            key, last = before.session, before
+            key = before.session
+            last = before
     if not may_keep(router.options.sticky, request.in_tools):
         return key, []
     if key is not None and (last is not None or not request.derived or request.is_continued):
@@ -142,11 +197,16 @@ def _standing(router: Router, request: ChatRequest, caller: str | None) -> tuple
         return key, []
     if time.time() - last.ts > IDLE and not request.in_tools:
         return key, []
-    return key, [row for row in (_diverted(router, request, last), last) if row is not None]
+    failed = _failed_kept_step(router, request, last)
+    return key, [last] if failed is None else [failed, last]
 
 
-def _diverted(router: Router, request: ChatRequest, last: Logged) -> Logged | None:
-    """The step of a tool loop that kept its model and failed, which another model then answered."""
+def _failed_kept_step(router: Router, request: ChatRequest, last: Logged) -> Logged | None:
+    """Return the step of a tool loop that kept its model and failed, if another model then answered it.
+
+    Args:
+        last: the last turn of the session.
+    """
     if not request.in_tools or last.kept is not None or last.call_id is None:
         return None
     for row in router.log.turns_before(last):
@@ -157,7 +217,7 @@ def _diverted(router: Router, request: ChatRequest, last: Logged) -> Logged | No
     return None
 
 
-def _worth(
+def _compare_with_switch(
     router: Router,
     request: ChatRequest,
     prediction: Prediction,
@@ -165,18 +225,27 @@ def _worth(
     arm: str,
     rho: float,
 ) -> tuple[bool, float]:
-    """(whether another model is worth the lost cache, expected cost of staying in USD)."""
-    i, scores, predicted = router.arms.index(arm), prediction.scores, prediction.costs
-    charge = router.prices.charge(
-        predicted, prediction.tokens, request.tokens, router.learner.charges.factors
-    )
-    costs = predicted if charge is None else charge.cost
+    """Return True if another model is worth the lost cache, and the expected cost of staying in USD.
+
+    Args:
+        mask: bool `[K]` of the available models. None if all are.
+        arm: the session's model.
+        rho: score units per USD.
+    """
+    i = router.arms.index(arm)
+    costs = prediction.costs
+    charge = router.prices.charge(costs, prediction.tokens, request.tokens, router.learner.charges.factors)
+    if charge is not None:
+        costs = charge.cost
     cached = request.earlier_tokens * float(router.prices.savings[i])
-    return worth_a_switch(scores, costs, i, rho, cached, mask), float(costs[i]) - cached
+    return worth_a_switch(prediction.scores, costs, i, rho, cached, mask), float(costs[i]) - cached
 
 
-def _of_a_dollar(router: Router, last: Logged) -> float | None:
-    """What the fallback was expected to cost per dollar of the model that stays, when that was drawn."""
+def _fallback_cost_per_usd(router: Router, last: Logged) -> float | None:
+    """Return the expected cost of the fallback for every dollar that the kept model was expected to cost.
+
+    Both costs are those of the decision that drew the model. Return None if they are not known.
+    """
     if last.arm == router.manifest.fallback:
         return 1.0
     drawn = last if last.kept is None else router.log.decision(id=last.kept)
@@ -185,32 +254,42 @@ def _of_a_dollar(router: Router, last: Logged) -> float | None:
     return drawn.fixed_cost / drawn.expected_cost
 
 
-def _undrawn(
-    router: Router,
-    row: dict[str, Any],
-    text: str | None,
-    prediction: Prediction | None,
-    kept: str | None = None,
-    fixed: float | None = None,
-) -> Routed:
-    """The decision of a row that draws nothing."""
-    sure = {arm: float(arm == row["arm"]) for arm in router.arms}
+@dataclass(frozen=True)
+class _Undrawn:
+    """Details of a decision that draws no model.
+
+    Attributes:
+        text: of the prompt. None if there is none.
+        prediction: of the text. None if it was not predicted.
+        kept: id of the decision whose model stays. None if the fallback answers.
+        fixed_cost: as of `Routed`.
+    """
+
+    text: str | None = None
+    prediction: Prediction | None = None
+    kept: str | None = None
+    fixed_cost: float | None = None
+
+
+def _undrawn(router: Router, row: dict[str, Any], details: _Undrawn) -> Routed:
+    """Return the decision of a row of the log that draws no model."""
+    text = details.text
+    arm = row["arm"]
 
     def expect() -> tuple[np.ndarray, np.ndarray]:
-        return expected(prediction or router.predict([text or ""])[0], None)
+        return expected(details.prediction or router.predict([text or ""])[0], None)
 
-    arm, rho = row["arm"], row["rho"]
     return Routed(
-        row["id"],
-        arm,
-        1.0,
-        sure,
-        rho,
-        arm,
-        False,
-        expect if text else None,
-        (arm,),
-        kept,
-        fixed,
+        id=row["id"],
+        model=arm,
+        propensity=1.0,
+        probabilities={name: float(name == arm) for name in router.arms},
+        rho=row["rho"],
+        chosen=arm,
+        explored=False,
+        _expect=expect if text else None,
+        available=(arm,),
+        kept=details.kept,
+        fixed_cost=details.fixed_cost,
         shared_text=None if text is None else router.shared_text.share,
     )

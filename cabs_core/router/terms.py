@@ -1,10 +1,10 @@
-"""What a request may say of its routing: which models may answer it, and what a right answer is worth.
+"""Terms of a request: headers that say which models may answer it, and what a right answer is worth.
 
-    x-cabs-models: small, medium     only these are drawn, and asked where one fails; or a JSON list
+    x-cabs-models: small, medium     only these are drawn, and tried where one fails; or a JSON list
     x-cabs-value: 0.02               USD that a right answer is worth, 1 / rho
 
-The models that may answer are those that the log calls available, so propensities and estimates are those of
-the restricted draw. A worth is bounded by the rhos that a pacer may reach: beyond them nothing was replayed.
+The log calls exactly these models available, so propensities and estimates are those of the restricted draw.
+A value is bounded by the rhos that a pacer may reach, since nothing was replayed beyond them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,16 @@ from cabs_core.router.bundle import Manifest
 from cabs_core.router.logged import LoggedBundle
 from cabs_core.router.pacer import highest_rho
 
-MODELS, VALUE = "x-cabs-models", "x-cabs-value"
-#: headers of an answer: `Routed.why` as JSON; there and `WANTED` where the decision's score is
-WHY, SCORE, WANTED = "x-cabs-why", "x-cabs-score", "wanted"
+#: Headers of a request.
+MODELS = "x-cabs-models"
+VALUE = "x-cabs-value"
+#: Header of an answer: `Routed.why` as JSON.
+WHY = "x-cabs-why"
+#: Header of an answer whose decision is marked, and its content.
+SCORE = "x-cabs-score"
+WANTED = "wanted"
+#: Share by which a value may miss the bounds, since clients write few digits.
+_SLACK = 1e-6
 
 
 @dataclass(frozen=True)
@@ -30,7 +37,8 @@ class Terms:
     """Terms of a request.
 
     Attributes:
-        models: names of the models that may answer; None: all. rho: score units per USD; None: the router's.
+        models: names of the models that may answer, in the router's order. None if all may.
+        rho: score units per USD. None takes the router's.
     """
 
     models: tuple[str, ...] | None = None
@@ -38,29 +46,34 @@ class Terms:
 
     @classmethod
     def read(cls, headers: Mapping[str, Any], router: LoggedBundle) -> Terms:
-        """The terms in headers (names in lower case), checked for a router.
+        """Read the terms from headers, and check them for a router.
+
+        Args:
+            headers: {name in lower case: content}.
 
         Raises:
-            RouterError: a model that the router does not choose between, none at all, a worth out of range,
-                or one at all where the policy serves one rho only.
+            RouterError: the headers name a model that the router does not choose between, or no model; or the
+                value is out of range, or the policy serves one rho only.
         """
-        models, value = headers.get(MODELS), headers.get(VALUE)
-        return cls(
-            None if models is None else _models(models, router.manifest),
-            None if value is None else router.rho_of(1.0 / _value(value, router.manifest)),
-        )
+        models = None
+        if headers.get(MODELS) is not None:
+            models = _read_models(headers[MODELS], router.manifest)
+        rho = None
+        if headers.get(VALUE) is not None:
+            rho = router.rho_of(1.0 / _read_value(headers[VALUE], router.manifest))
+        return cls(models, rho)
 
 
 def _as_utf8(header: str) -> str:
-    """A header as its client wrote it: servers read the bytes as Latin-1, most clients write UTF-8."""
+    """Return a header as its client wrote it: servers read the bytes as Latin-1, most clients write UTF-8."""
     try:
         return header.encode("latin-1").decode("utf-8")
     except UnicodeError:
         return header
 
 
-def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
-    """Names in the order of the router's models."""
+def _read_models(header: Any, manifest: Manifest) -> tuple[str, ...]:
+    """Return the models that a header names, in the order of the router's models."""
     names = header
     if isinstance(header, str):
         header = _as_utf8(header)
@@ -72,22 +85,27 @@ def _models(header: Any, manifest: Manifest) -> tuple[str, ...]:
         raise RouterError(f"{MODELS} {header!r:.100}: expected names, divided by commas or as a JSON list")
     listed = {name.strip() for name in names} - {""}
     models = ", ".join(manifest.names)
-    if unknown := sorted(listed - set(manifest.names)):
+    unknown = sorted(listed - set(manifest.names))
+    if unknown:
         raise RouterError(f"{MODELS}: unknown model {unknown[0]!r:.100}; this router knows {models}")
     if not listed:
         raise RouterError(f"{MODELS} names no model; this router chooses between {models}")
     return tuple(name for name in manifest.names if name in listed)
 
 
-def _value(text: Any, manifest: Manifest) -> float:
-    """USD that a right answer is worth."""
-    low, high = min(manifest.rhos), max(manifest.rhos)
-    least, most = 1.0 / max(highest_rho(low, high), 1.0 / MOST_CALL_USD), 1.0 / max(low, 1.0 / MOST_CALL_USD)
-    try:
-        value = float("nan") if isinstance(text, bool) or "_" in str(text) else float(text)
-    except (TypeError, ValueError):
-        value = float("nan")
-    if not least * (1.0 - 1e-6) <= value <= most * (1.0 + 1e-6):
+def _read_value(text: Any, manifest: Manifest) -> float:
+    """Return the value of a right answer that a header gives, USD."""
+    low = min(manifest.rhos)
+    high = max(manifest.rhos)
+    least = 1.0 / max(highest_rho(low, high), 1.0 / MOST_CALL_USD)
+    most = 1.0 / max(low, 1.0 / MOST_CALL_USD)
+    value = float("nan")
+    if not isinstance(text, bool) and "_" not in str(text):  # Python reads "1_000" as a number
+        try:
+            value = float(text)
+        except (TypeError, ValueError):
+            value = float("nan")
+    if not least * (1.0 - _SLACK) <= value <= most * (1.0 + _SLACK):
         raise RouterError(
             f"{VALUE} {text!r:.60}: expected the worth of a right answer, USD from {least:.6g} to {most:.6g}"
         )

@@ -1,4 +1,4 @@
-"""The encoder that a bundle is written with: a transformer for ONNX Runtime, or fitted arrays."""
+"""Writes the encoder of a bundle: a transformer for ONNX Runtime, or the arrays of a fitted encoder."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -20,16 +20,24 @@ from cabs_core.router.checks import play_bundle
 from cabs_core.router.encoder import ARRAYS, VALUES, TextEncoder
 from cabs_core.router.heads import Heads
 
-#: mean utility that int8 may lose on validation, and how many prompts say so at most
-INT8_LOSS, INT8_PROMPTS = 0.002, 1000
+#: Mean utility that int8 may lose on validation.
+INT8_LOSS = 0.002
+#: Number of validation prompts on which the loss is measured, at most.
+INT8_PROMPTS = 1000
 
 
 def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Path, *, int8: bool) -> None:
-    """Write the encoder of the stored embeddings for ONNX Runtime.
+    """Write the transformer that made the stored embeddings for ONNX Runtime.
+
+    Args:
+        encoder: of the pool file.
+        encoding: `identity` and `dtype` of the stored embeddings.
+        folder: of the encoder in the bundle.
+        int8: True writes weights of 8 bits.
 
     Raises:
         ProvenanceError: the encoder that is installed is not the one that made the embeddings.
-        EncoderError: it is not to be had, or cannot be exported.
+        EncoderError: the encoder cannot be found, or cannot be exported.
     """
     from cabs_core.data.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch takes seconds)
 
@@ -47,21 +55,29 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
 def check_int8(
     folder: Path, settings: dict[str, Any], problem: ReplayProblem, prompts: Sequence[str], rho: float
 ) -> None:
-    """Play the validation problem from int8 and from stored vectors, INT8_PROMPTS queries at most.
+    """Compare plays of the validation problem from int8 embeddings and from stored embeddings.
+
+    Args:
+        folder: of the bundle that is being written.
+        settings: JSON of the pool's encoder.
+        problem: of validation, of which the first `INT8_PROMPTS` queries are played.
+        prompts: of these queries.
+        rho: score units per USD.
 
     Raises:
-        RouterError: mean utility at rho (score units per USD) falls by more than INT8_LOSS.
+        RouterError: int8 loses more than `INT8_LOSS` of mean utility.
     """
     assert problem.embeddings is not None
     rows = np.arange(min(problem.n, INT8_PROMPTS))
     heads = Heads.of_bundle(folder)
     vectors = np.array(problem.embeddings)
     vectors[rows] = TextEncoder(settings, "", folder).encode(prompts[: len(rows)])
-    utilities = [
-        clipped_utility(problem.scores[rows, arms], problem.costs[rows, arms], rho)
-        for arms in (play_bundle(folder, heads, problem, rows, e) for e in (problem.embeddings, vectors))
-    ]
-    lost = utilities[0] - utilities[1]
+
+    def utilities(embeddings: np.ndarray) -> np.ndarray:
+        arms = play_bundle(folder, heads, problem, rows, embeddings)
+        return clipped_utility(problem.scores[rows, arms], problem.costs[rows, arms], rho)
+
+    lost = utilities(problem.embeddings) - utilities(vectors)
     if lost.mean() > INT8_LOSS:
         clusters = None if problem.clusters is None else problem.clusters[rows]
         error = mean_error(lost, clusters=clusters).value
@@ -72,7 +88,12 @@ def check_int8(
 
 
 def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, folder: Path) -> None:
-    """Write the JSON and arrays of an encoder that is no transformer, fitted on the train prompts.
+    """Fit an encoder that is no transformer on the train prompts, and write its values and arrays.
+
+    Args:
+        encoder: of the pool file.
+        identity: of the stored embeddings.
+        folder: of the encoder in the bundle.
 
     Raises:
         ProvenanceError: the stored embeddings were made by an encoder that was fitted on other prompts, or

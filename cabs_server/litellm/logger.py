@@ -21,8 +21,9 @@ from cabs_core.data.endpoints.usage import Tokens, read_tokens, reported_output
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.logged import NAMES
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
-from cabs_core.router.sessions import at_holder, route_conversation
+from cabs_core.router.sessions import models_at_holder, route_conversation
 from cabs_core.router.terms import MODELS, SCORE, WANTED, WHY, Terms
 from cabs_server.keeper import Keeper
 
@@ -66,10 +67,11 @@ class CabsLogger(CustomLogger):
         if isinstance(router, Router):
             self.router = router
         else:
-            options.setdefault("log", default_log(router))
+            place = options.pop("log", None) or default_log(router)
+            router_options = RouterOptions(**options)
 
-            def make(encoder: TextEncoder | None = None, log: Any = options["log"]) -> Router:
-                fresh = Router.load(router, **{**options, "encoder": encoder, "log": log})
+            def make(encoder: TextEncoder | None = None, log: Any = place) -> Router:
+                fresh = Router.load(router, router_options, log=log, encoder=encoder)
                 fresh.warm_up()  # the first call does not wait for libraries and compiled code
                 return fresh
 
@@ -130,7 +132,7 @@ class CabsLogger(CustomLogger):
             self.places |= {arm: _place(deployment) for arm, deployment in by_arm.items()}
             turn = self._conversation(messages, keywords, caller, model)
             turn, at_place = await asyncio.to_thread(
-                at_holder, self.router, turn, list(by_arm), self.places, caller
+                models_at_holder, self.router, turn, list(by_arm), self.places, caller
             )
             by_arm = {arm: by_arm[arm] for arm in at_place or by_arm}
             by_arm = await self._left(by_arm, caller, call)

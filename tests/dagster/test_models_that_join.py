@@ -17,6 +17,7 @@ from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.chain_order import Part
 from cabs_core.pipeline.stages.deployment import deploy
 from cabs_core.pipeline.stages.prompt_embeddings import PromptEmbeddingsSummary
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.promotion import roll_back
 from cabs_core.router.router import Router
 from cabs_dagster.chain_runner import RunFailed
@@ -42,7 +43,7 @@ def test_a_model_that_the_pool_gains_joins_its_deployed_router(tmp_path: Path) -
         assert deploy(chain_of())["passed"] and not joins()
         place = deployed_folder("tiny")
         log = default_log(place)
-        served = Router.load(place, log=log, seed=1)
+        served = Router.load(place, RouterOptions(seed=1), log=log)
         for i in range(5):
             served.feedback(served.route(f"a question {i}").id, score=1.0)
 

@@ -17,6 +17,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
 from cabs_core.router.doctor import examine
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 from tests.postgres import PASSWORD, Postgres, program
 
@@ -174,7 +175,7 @@ def test_a_router_serves_from_postgres_and_survives_its_restart(
     assert report["decisions"] == 9 and report["rewards"] == 3 and report["log"] == "the PostgreSQL log"
     assert router.retract(made[0].id) == 1 and router.learner.learnt == 2
     text = "odd \x00 \ud800 text"
-    odd = Router.load(bundle, log=server.url, keep_prompts=True)
+    odd = Router.load(bundle, RouterOptions(keep_prompts=True), log=server.url)
     assert odd.route(text, call_id="\x00").model in odd.arms
     kept = odd.log.decision(id=odd.route("la même question, 同じ質問", call_id="é").id)
     assert (kept.prompt, kept.call_id) == ("la même question, 同じ質問", "é")

@@ -25,6 +25,7 @@ from tests_support import started
 from cabs_core.base.errors import LogError, RouterError, one_line
 from cabs_core.base.secret import refuse_password, secret
 from cabs_core.data.events.log import LONGEST_LEASE, EventLog
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 from cabs_server.lifetime import address_of
@@ -63,7 +64,9 @@ def test_a_very_long_name_is_found_by_itself(router, odd):
 def test_files_are_of_the_owner_alone(make_bundle, tmp_path):
     before = os.umask(0o022)
     try:
-        router = Router.load(make_bundle("lin_ts"), log=tmp_path / "log.sqlite", keep_prompts=True)
+        router = Router.load(
+            make_bundle("lin_ts"), RouterOptions(keep_prompts=True), log=tmp_path / "log.sqlite"
+        )
         router.feedback(router.route("a prompt that is kept").id, score=1.0)
         router.checkpoint()
         paths = [*tmp_path.glob("log.sqlite*"), tmp_path / "log.learned"]

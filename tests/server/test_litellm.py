@@ -16,6 +16,7 @@ litellm = pytest.importorskip("litellm")
 
 from cabs_core.base.errors import RouterError  # noqa: E402
 from cabs_core.base.paths import default_log  # noqa: E402
+from cabs_core.router.options import RouterOptions  # noqa: E402
 from cabs_core.router.promotion import promote  # noqa: E402
 from cabs_core.router.router import Router  # noqa: E402
 from cabs_server.litellm import CabsLogger  # noqa: E402
@@ -51,7 +52,7 @@ def logger(make_bundle):
 
 @pytest.fixture
 def plugin(logger, make_bundle):
-    logger.router, logger.errors = Router.load(make_bundle("carrot", epsilon=0.3), seed=1), 0
+    logger.router, logger.errors = Router.load(make_bundle("carrot", epsilon=0.3), RouterOptions(seed=1)), 0
     return logger
 
 
@@ -245,7 +246,7 @@ def test_terms_of_a_call(plugin):
 
 
 def test_answers_whose_score_is_wanted_say_so(plugin, make_bundle):
-    plugin.router = Router.load(make_bundle("carrot", epsilon=0.3), seed=1, score_share=0.5)
+    plugin.router = Router.load(make_bundle("carrot", epsilon=0.3), RouterOptions(seed=1, score_share=0.5))
     marks = {}
     for i in range(20):
         call = {"litellm_call_id": f"call-{i}"}

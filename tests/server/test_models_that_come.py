@@ -12,7 +12,7 @@ from server_support import ASK, FIGURES, MODELS, client, log, serving, wait
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.endpoints.upstreams import load_upstreams
-from cabs_core.router.joining import FEWEST_SCORED, Scored, add_model, remove_model
+from cabs_core.router.joining import FEWEST_SCORED, NewModel, Scored, add_model, remove_model
 from cabs_core.router.promotion import promote, roll_back
 from cabs_server.upstreams import remarks
 from tests.servers import free_port
@@ -38,7 +38,7 @@ def test_a_model_without_an_endpoint_waits_and_the_router_of_before_goes_on(plac
     with client(place) as c:
         keeper, first = c.app.state.keeper, c.app.state.keeper.router.manifest.id
         many = Scored(test_prompts[:20], np.ones(20), np.full(20, 1e-6))
-        add_model(place / "router", "new", scored=many, log=place / "log.sqlite")
+        add_model(place / "router", NewModel("new", scored=many), log=place / "log.sqlite")
         assert wait(lambda: keeper.waits and "lacks 'new'" in keeper.waits)
         assert keeper.router.manifest.id == first
         add_to_file(new={})

@@ -1,4 +1,4 @@
-"""The interface of encoders other than transformers."""
+"""The interface of encoders that are no transformers."""
 
 from collections.abc import Mapping, Sequence
 from pkgutil import resolve_name
@@ -16,29 +16,32 @@ class PromptEncoder(Protocol):
     Equal settings and prompts must give equal bytes, on any number of threads.
     """
 
-    #: how a prompt becomes one vector, for reports
+    #: The way in which a prompt becomes one vector, in a word, for reports.
     pooling: ClassVar[str]
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """16 hex characters of all that the embeddings depend on: settings, version, prompts fitted on."""
+        """Return 16 hex characters of all that the embeddings depend on: settings, version, prompts fitted "
+        "on."""
 
     @classmethod
     def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> Self:
-        """Make the encoder with the settings of a pool; one that learns is fitted on the prompts."""
+        """Return the encoder with the settings of a pool. An encoder that learns is fitted on the prompts."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(vectors `[n, e]` float32, counts `[n, 2]` int64: tokens read, tokens cut off)."""
+        """Return the embeddings `[n, e]` float32, and `[n, 2]` int64: the tokens read and the tokens cut "
+        "off."""
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON values) from which `restore` makes the same encoder; a deployed router keeps them."""
+        """Return arrays and JSON values from which `restore` makes the same encoder, for a deployed "
+        "router."""
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
+        """Return the encoder whose `state` this is."""
 
 
 def encoder_class(record: EncoderRecord) -> type[PromptEncoder]:
-    """The class that a record names, imported now."""
+    """Import the class that a record names, and return it."""
     cls: type[PromptEncoder] = resolve_name(record.path)
     return cls

@@ -1,4 +1,4 @@
-"""Canonical shards and batches: which prompts are computed together.
+"""Canonical shards and batches: groups of prompts that are computed together.
 
 The value of an embedding depends, in its last bits, on the batch it was computed in (padding, blocking of the
 matrix products). Shards and batches are therefore a function of the planned prompts alone, not of what is
@@ -9,14 +9,21 @@ from collections.abc import Sequence
 
 import numpy as np
 
+#: Prompts of a shard, at most.
 SHARD_PROMPTS = 1024
+#: Characters of all prompts of a shard, at most, unless it has one prompt.
 SHARD_CHARACTERS = 1_000_000
 
 
 def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list[int]]:
-    """Indices of prompts per shard: sorted by length in characters, then key; cut by number and length.
+    """Return the indices of the prompts of every shard.
 
-    One commit stores one shard, so a kill loses at most one shard of work.
+    The prompts are sorted by length and key, and cut by `SHARD_PROMPTS` and `SHARD_CHARACTERS`. One commit
+    stores one shard, so a kill loses at most one shard of work.
+
+    Args:
+        lengths: of the prompts, in characters.
+        keys: of the prompts.
     """
     order = sorted(range(len(keys)), key=lambda i: (lengths[i], keys[i]))
     shards: list[list[int]] = []
@@ -32,7 +39,12 @@ def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list
 
 
 def token_batches(token_lengths: Sequence[int], budget: int) -> list[np.ndarray]:
-    """Indices per batch: by number of tokens (stable), at least one row, else rows x longest <= `budget`."""
+    """Return the indices of the texts of every batch, in order of the number of tokens (stable).
+
+    Args:
+        token_lengths: number of tokens of every text.
+        budget: largest number of rows times the longest row. A batch has at least one row.
+    """
     lengths = np.asarray(token_lengths)
     order = np.argsort(lengths, kind="stable")
     batches: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Embedding a list of prompts through the store: only prompts never seen before are computed."""
+"""Embeds a list of prompts through the store, so that only prompts never seen before are computed."""
 
 from __future__ import annotations
 
@@ -33,25 +33,27 @@ def embed_prompts(
     fit_prompts: Sequence[str] | None = None,
     progress: Progress | None = None,
 ) -> tuple[np.ndarray, EmbeddingReport]:
-    """Embeddings of the prompts, in their order, from the store or computed and stored.
+    """Return the embeddings of prompts, from the store or computed and stored.
 
-    Killed at any time and called again with the same prompts, it goes on after the last stored shard and
-    gives the bytes that an uninterrupted run gives (unless a batch ran out of memory in one of them).
+    A run that was killed and is started again with the same prompts goes on after the last stored shard. It
+    gives the bytes of an uninterrupted run, unless a batch ran out of memory in one of the runs.
 
     Args:
-        prompts: texts; may repeat, be empty, be longer than `encoder.max_length` (cut and counted).
+        prompts: texts. They may repeat, may be empty, and are cut to `encoder.max_length` tokens.
         encoder: the pool's encoder settings.
         store: folder of the embedding store, shared by all encoders and pools.
-        device: 'auto' (CUDA where there is one), 'cpu', 'cuda' or 'cuda:N'.
-        fit_prompts: prompts that a fitted encoder (`tfidf-svd`) learns from: the train split's. None:
-            `prompts` themselves, which lets the test prompts' words (never scores) into the features.
+        device: 'auto' (CUDA if there is one), 'cpu', 'cuda' or 'cuda:N'.
+        fit_prompts: prompts on which a fitted encoder (`tfidf-svd`) is fitted, which are those of the train
+            split. None fits on `prompts`, which lets the words of the test prompts (never scores) into the
+            embeddings.
         progress: called with (prompts embedded, prompts to embed) after every stored shard.
 
     Returns:
-        (embeddings `[n, e]` float32, report)
+        the embeddings `[n, e]` float32, in the order of the prompts, and a report.
 
     Raises:
-        DataError: no prompts, or one that is not text. EncoderError: the encoder cannot be found or loaded.
+        DataError: there are no prompts, or one is no text.
+        EncoderError: the encoder cannot be found or loaded.
     """
     begin = time.perf_counter()
     for i, prompt in enumerate(prompts):
@@ -65,13 +67,16 @@ def embed_prompts(
     shelf = EmbeddingStore(store, backend.identity)
     plan, planned = shelf.open_plan(list(texts))
     new = sum(key not in shelf for key in texts)
-    new_tokens, computing = 0, time.perf_counter()
+    new_tokens = 0
+    computing = time.perf_counter()
     if planned:
         rows = canonical_shards([len(texts[k]) for k in planned], planned)
         shards = [[planned[i] for i in shard] for shard in rows]
         shards = [s for s in shards if any(k not in shelf for k in s)]
-        done, total = 0, sum(map(len, shards))
-        for shard, (vectors, counts) in zip(shards, backend.run([[texts[k] for k in s] for s in shards])):
+        done = 0
+        total = sum(map(len, shards))
+        computed = backend.run([[texts[key] for key in shard] for shard in shards])
+        for shard, (vectors, counts) in zip(shards, computed, strict=True):
             shelf.commit(shard, vectors, counts)
             new_tokens += int(counts[:, 0].sum())
             done += len(shard)
@@ -104,6 +109,7 @@ def embed_prompts(
 
 
 def _backend(encoder: Encoder, device: str, fit_prompts: Sequence[str]) -> _Transformer | _ByClass:
+    """Return what computes the embeddings of an encoder."""
     record = encoder_record(encoder.name)
     if record is not None and record.path:
         return _ByClass(encoder, encoder_class(record), fit_prompts)
@@ -128,6 +134,7 @@ class _Transformer:
         self.stats: Any = None
 
     def run(self, shards: list[list[str]]) -> Shards:
+        """Yield the embeddings of every shard, and the tokens read and cut off of every prompt."""
         import torch  # noqa: PLC0415  (torch takes seconds)
 
         from cabs_core.data.encoders.transformer import TransformerEncoder  # noqa: PLC0415  (torch: seconds)
@@ -143,7 +150,8 @@ class _Transformer:
             device=self.device,
             dtype=self.dtype,
         )
-        self.stats, self.max_length = model.stats, model.max_length
+        self.stats = model.stats
+        self.max_length = model.max_length
         # the next shard is tokenised while this one is computed
         with ThreadPoolExecutor(1) as ahead:
             waiting = ahead.submit(model.tokenize, shards[0])
@@ -154,6 +162,7 @@ class _Transformer:
                 yield model.encode(tokens), np.stack([tokens.lengths, tokens.dropped], axis=1)
 
     def facts(self) -> dict[str, Any]:
+        """Return the fields of the report that depend on the kind of encoder."""
         from cabs_core.data.encoders.transformer import device_name  # noqa: PLC0415  (torch takes seconds)
 
         stats = self.stats
@@ -173,16 +182,20 @@ class _ByClass:
     """A `PromptEncoder`, made and fitted only when there is something to compute."""
 
     def __init__(self, encoder: Encoder, kind: type[PromptEncoder], fit_prompts: Sequence[str]):
-        self.encoder, self.kind, self.fit_prompts = encoder, kind, fit_prompts
+        self.encoder = encoder
+        self.kind = kind
+        self.fit_prompts = fit_prompts
         self.identity = kind.identity(encoder, fit_prompts)
 
     def run(self, shards: list[list[str]]) -> Shards:
+        """Yield the embeddings of every shard, and the tokens read and cut off of every prompt."""
         if shards:
             model = self.kind.make(self.encoder, self.fit_prompts)
             for shard in shards:
                 yield model.encode(shard)
 
     def facts(self) -> dict[str, Any]:
+        """Return the fields of the report that depend on the kind of encoder."""
         return {
             "pooling": self.kind.pooling,
             "max_length": self.encoder.max_length if self.encoder.of else 0,
@@ -196,7 +209,11 @@ class _ByClass:
 
 
 def peak_memory_mb(device: str) -> float:
-    """CUDA: peak allocated since the run began; CPU: peak resident size of this process. MiB."""
+    """Return the peak of used memory in MiB.
+
+    On CUDA it is the peak of what was allocated since the run began, otherwise the peak resident size of this
+    process.
+    """
     if device.startswith("cuda"):
         import torch  # noqa: PLC0415  (torch takes seconds)
 

@@ -1,7 +1,8 @@
-"""A transformer encoder on ONNX Runtime: what a router serves with, where torch is not installed.
+"""A transformer encoder on ONNX Runtime, with which a router serves where torch is not installed.
 
-`export` writes network and pooling as one graph, with the tokenizer beside it, and compares the vectors with
-torch's; `OnnxEncoder` reads them. int8: weights per channel, activations when they arrive.
+`export` writes network and pooling as one graph, with the tokenizer beside it, and compares the embeddings
+with those of torch. `OnnxEncoder` reads them. With int8, weights are quantized per channel and activations
+when they arrive.
 """
 
 from __future__ import annotations
@@ -23,8 +24,10 @@ from cabs_core.data.encoders.window import TokenWindow
 if TYPE_CHECKING:
     from cabs_core.data.encoders.transformer import TransformerEncoder
 
-MODEL, TOKENIZER, SETTINGS = "model.onnx", "tokenizer.json", "encoder.json"
-#: largest difference of a float32 vector from torch's; 1e-7 to 3e-7 were measured
+MODEL = "model.onnx"
+TOKENIZER = "tokenizer.json"
+SETTINGS = "encoder.json"
+#: Largest difference of a float32 embedding from that of torch. 1e-7 to 3e-7 were measured.
 TOLERANCE = 1e-6
 OPSET = 17
 _PROBES = (
@@ -35,10 +38,10 @@ _PROBES = (
 
 
 class OnnxEncoder:
-    """Embeds texts one at a time on one thread each, so that a vector does not depend on what else is asked.
+    """Embeds texts one at a time on one thread each, so that an embedding does not depend on other texts.
 
     Args:
-        folder: what `export` wrote.
+        folder: that `export` wrote.
 
     Raises:
         EncoderError: the folder cannot be read.
@@ -51,7 +54,8 @@ class OnnxEncoder:
         folder = Path(folder)
         try:
             settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-            self.max_length, self.width = int(settings["max_length"]), int(settings["width"])
+            self.max_length = int(settings["max_length"])
+            self.width = int(settings["width"])
             tokenizer = Tokenizer.from_file(str(folder / TOKENIZER))
             self._window = TokenWindow(tokenizer, self.max_length, special=True)
             options = onnxruntime.SessionOptions()
@@ -68,7 +72,7 @@ class OnnxEncoder:
             ) from error
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeddings `[n, e]` float32. A text without any token gives zeros."""
+        """Return embeddings `[n, e]` float32. The embedding of a text without any token is zero."""
         out = np.zeros((len(texts), self.width), dtype=np.float32)
         with ThreadPoolExecutor(os.cpu_count() or 1) as pool:  # starts no thread before it is asked for one
             for i, row in enumerate((map if len(texts) < 8 else pool.map)(self._vector, texts)):
@@ -76,25 +80,28 @@ class OnnxEncoder:
         return out
 
     def tokens(self, text: str) -> list[int]:
-        """Token ids cut to `max_length`, special tokens included; a long text is read until it is full."""
+        """Return the token ids of a text, cut to `max_length`, special tokens included."""
         ids: list[int] = self._window.encodings([text])[0].ids
         return ids
 
     def _vector(self, text: str) -> np.ndarray:
+        """Return the embedding of one text, `[e]`."""
         ids = np.array([self.tokens(text)], dtype=np.int64)
         if not ids.size:
             return np.zeros(self.width, dtype=np.float32)
-        vector: np.ndarray = self._session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids)})[
-            0
-        ][0]
+        inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+        vector: np.ndarray = self._session.run(None, inputs)[0][0]
         return vector
 
 
 def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> float:
-    """Write an encoder of float32 into `folder` for `OnnxEncoder`.
+    """Write an encoder of float32 into a folder for `OnnxEncoder`.
+
+    Args:
+        int8: True quantizes the weights to 8 bits.
 
     Returns:
-        largest difference of a vector from torch's, before int8.
+        largest difference of an embedding from that of torch, before int8.
 
     Raises:
         EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors
@@ -133,6 +140,7 @@ def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> 
 
 
 def _write_graph(encoder: TransformerEncoder, path: Path) -> None:
+    """Write network and pooling of an encoder as one ONNX graph."""
     import torch  # noqa: PLC0415  (only where a bundle is made)
 
     class Pooled(torch.nn.Module):

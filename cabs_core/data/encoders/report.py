@@ -1,4 +1,4 @@
-"""What embedding did: counts, device, numeric type, throughput, memory."""
+"""A report on embedding prompts: counts, device, numeric type, throughput, memory."""
 
 from dataclasses import dataclass
 
@@ -8,10 +8,12 @@ class EmbeddingReport:
     """Report of one `embed_prompts` call. Token counts refer to all prompts asked for, new or stored.
 
     Attributes:
-        encoder, identity: name of the encoder, and the hash of everything that its numbers depend on.
+        encoder: name of the encoder.
+        identity: hash of everything on which the embeddings depend.
         dim: width of the embeddings.
-        pooling, normalized, max_length: how token states become one vector; tokens kept per prompt
-            (0 if prompts are never cut).
+        pooling: the way in which token states become one vector.
+        normalized: True if the embeddings have unit length.
+        max_length: tokens kept per prompt; 0 if prompts are never cut.
         prompts, unique: prompts asked for, and how many of them differ.
         embedded, reused: unique prompts computed now, and found in the store.
         empty: prompts without a visible character.

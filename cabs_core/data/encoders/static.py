@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 DIM = 256
-#: Vocabularies that are larger make an array that no longer is small beside the transformer
+#: Largest vocabulary. A larger one makes an array that is no longer small beside the transformer.
 MOST_PIECES = 100_000
 #: Parameter `a` of the weight a / (a + p) for a piece of probability p, as in the paper of the weight
 SMOOTHING = 1e-4
@@ -66,7 +66,8 @@ class StaticEncoder:
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """16 hex characters that name the embeddings: the distilled array and how a prompt is read."""
+        """Return 16 hex characters that name the embeddings, by the distilled array and the way prompts are "
+        "read."""
         settings = {
             "array": _array_identity(resolve(_transformer_of(encoder))),
             "max_length": encoder.max_length,
@@ -97,7 +98,8 @@ class StaticEncoder:
             )
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON values) from which `restore` makes the same encoder, without the transformer."""
+        """Return arrays and JSON values from which `restore` makes the same encoder, without the "
+        "transformer."""
         values = {
             "tokenizer": self.tokenizer,
             "max_length": self.max_length,
@@ -107,7 +109,7 @@ class StaticEncoder:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> Self:
-        """Inverse of `state`."""
+        """Return the encoder whose `state` this is."""
         return cls(
             arrays["vectors"],
             values["tokenizer"],
@@ -175,7 +177,8 @@ def distil(files: EncoderFiles) -> tuple[np.ndarray, str]:
 
 
 def piece_vectors(encoder: TransformerEncoder, ids: np.ndarray) -> np.ndarray:
-    """Embedding of every piece alone between the transformer's special tokens, float32 `[pieces, width]`."""
+    """Return the embedding of every piece alone between the transformer's special tokens, float32 `[pieces, "
+    "width]`."""
     from cabs_core.data.encoders.transformer import TokenIds  # noqa: PLC0415  (torch takes seconds)
 
     example = encoder.tokenizer.backend_tokenizer.encode("a", add_special_tokens=True)
@@ -188,7 +191,8 @@ def piece_vectors(encoder: TransformerEncoder, ids: np.ndarray) -> np.ndarray:
 
 @one_blas_thread()
 def principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """Coordinates of the rows along their first principal components, float64 `[n, min(dim, width)]`.
+    """Return the coordinates of the rows along their first principal components, float64 `[n, min(dim,
+    width)]`.
 
     The largest entry of every component is positive, so that the result has no sign left open.
     """
@@ -202,7 +206,7 @@ def principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
 
 
 def rank_weights(pieces: int) -> np.ndarray:
-    """Weight of smooth inverse frequency of every piece by its rank, float64 `[pieces]` in (0, 1).
+    """Return the weight of smooth inverse frequency of every piece by its rank, float64 `[pieces]` in (0, 1).
 
     A vocabulary names its pieces from the most to the least frequent, and by Zipf's law the probability of a
     piece is proportional to 1 / rank. Ranks begin with 2, as in Model2Vec.
@@ -214,7 +218,7 @@ def rank_weights(pieces: int) -> np.ndarray:
 
 
 def _transformer_of(encoder: Encoder) -> Encoder:
-    """Settings of the transformer that is distilled. They fix all that the array does not depend on."""
+    """Return the settings of the transformer to distil. All on which the array does not depend is fixed."""
     assert encoder.of is not None  # the settings give it a default
     record = encoder_record(encoder.of)
     if record is not None and record.path:
@@ -226,7 +230,7 @@ def _transformer_of(encoder: Encoder) -> Encoder:
 
 
 def _array_identity(files: EncoderFiles) -> str:
-    """16 hex characters of all that the distilled array depends on. It is distilled in float32."""
+    """Return 16 hex characters of all on which the distilled array depends. It is distilled in float32."""
     settings = {
         "format": FORMAT,
         "dim": DIM,

@@ -22,11 +22,12 @@ from cabs_core.base.atomic import atomic_path
 from cabs_core.base.errors import DataError
 from cabs_core.base.hashing import prompt_hash
 
+#: Bytes of the key of a prompt.
 KEY_BYTES = 32
 
 
 def prompt_key(prompt: str) -> bytes:
-    """`prompt_hash` as bytes."""
+    """Return the hash of a prompt (`prompt_hash`) as bytes."""
     return bytes.fromhex(prompt_hash(prompt))
 
 
@@ -35,7 +36,11 @@ class EmbeddingStore:
 
     Args:
         root: folder of all encoders' embeddings.
-        identity: hash of the encoder; see `resolve`.
+        identity: hash of the encoder (`resolve`).
+
+    Attributes:
+        dim: width of the embeddings. None if the store is empty.
+        rejected: number of files that were set aside because their content did not match their checksum.
     """
 
     def __init__(self, root: str | Path, identity: str):
@@ -64,10 +69,12 @@ class EmbeddingStore:
                 self._add(path)
 
     def _add(self, path: Path) -> None:
+        """Read a shard. A shard whose checksum does not match is set aside."""
         try:
             with safe_open(path, framework="numpy") as shard:
                 stated = (shard.metadata() or {}).get("sha256")
-                keys, vectors = shard.get_tensor("keys"), shard.get_tensor("vectors")
+                keys = shard.get_tensor("keys")
+                vectors = shard.get_tensor("vectors")
                 counts = np.stack([shard.get_tensor("tokens"), shard.get_tensor("dropped")], axis=1)
         except FileNotFoundError:
             return
@@ -87,7 +94,7 @@ class EmbeddingStore:
             self._where.setdefault(key.tobytes(), (index, row))
 
     def get(self, keys: list[bytes]) -> tuple[np.ndarray, np.ndarray]:
-        """(vectors `[n, e]` float32, counts `[n, 2]`: tokens kept, tokens cut off) of stored prompts.
+        """Return embeddings `[n, e]` float32 of stored prompts, and `[n, 2]`: tokens kept and tokens cut off.
 
         Raises:
             DataError: a key is not in the store.
@@ -105,7 +112,10 @@ class EmbeddingStore:
         return vectors, counts
 
     def commit(self, keys: list[bytes], vectors: np.ndarray, counts: np.ndarray) -> int:
-        """Store what is not stored yet, in one new file; returns how many prompts that were.
+        """Store the prompts that are not stored yet in one new file, and return their number.
+
+        Args:
+            keys: of n prompts. vectors: `[n, e]`. counts: `[n, 2]`.
 
         Raises:
             DataError: a vector is not finite.
@@ -124,6 +134,7 @@ class EmbeddingStore:
         return len(rows)
 
     def _write(self, keys: list[bytes], vectors: np.ndarray, counts: np.ndarray) -> None:
+        """Write a shard, and add it to this store."""
         table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), KEY_BYTES)
         vectors = np.ascontiguousarray(vectors, dtype=np.float32)
         counts = np.ascontiguousarray(counts, dtype=np.int32)
@@ -141,14 +152,16 @@ class EmbeddingStore:
 
     @contextmanager
     def _lock(self) -> Iterator[None]:
+        """Hold the lock of the store against other processes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with FileLock(self.folder / ".lock"):
             yield
 
     def open_plan(self, keys: list[bytes]) -> tuple[Path, list[bytes]]:
-        """(plan file, prompts to embed) of a request: those missing when this request was first made.
+        """Return the file of a run's plan, and the keys to embed: those that were missing when the run first
+        began.
 
-        A run that was killed finds its plan again, so that it forms the same batches as it would have.
+        A run that was killed finds its plan again, so that it forms the same batches as without the kill.
         """
         name = hashlib.sha256(b"".join(sorted(keys))).hexdigest()
         path = self.folder / "plans" / f"{name}.npy"
@@ -169,11 +182,12 @@ class EmbeddingStore:
         return path, planned
 
     def close_plan(self, path: Path) -> None:
-        """Forget a plan whose prompts are all stored."""
+        """Delete a plan whose prompts are all stored."""
         path.unlink(missing_ok=True)
 
 
 def _checksum(keys: np.ndarray, vectors: np.ndarray, counts: np.ndarray) -> str:
+    """Return the SHA-256 of the arrays of a shard."""
     digest = hashlib.sha256()
     for array in (keys, vectors.astype(np.float32, copy=False), counts.astype(np.int32, copy=False)):
         digest.update(np.ascontiguousarray(array).tobytes())

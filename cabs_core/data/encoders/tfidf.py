@@ -26,12 +26,15 @@ from cabs_core.data.pool_files.sections import Encoder
 DIM = 256
 LONGEST = 3
 MOST_RUNS = 50_000
-#: different prompts to fit on: of more, a seeded sample
+#: Different prompts to fit on. Of more, a seeded sample is taken.
 FIT = 32_768
-#: length of the vector of a prompt without any known run, before it is scaled to unit length
+#: Length of the vector of a prompt without any known run, before it is scaled to unit length.
 UNKNOWN = 0.1
-_BUCKETS, _CHUNK = 256, 1000
-#: bits of a character in a key; code points plus one fit
+#: Buckets into which unknown runs are hashed.
+_BUCKETS = 256
+#: Texts whose runs are counted together.
+_CHUNK = 1000
+#: Bits of a character in a key. Code points plus one fit.
 _BITS = np.uint64(21)
 _ARRAYS = ("keys", "idf", "components", "scale")
 
@@ -51,7 +54,7 @@ class TfidfEncoder:
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """16 hex characters that name the embeddings: settings and the prompts fitted on."""
+        """Return 16 hex characters that name the embeddings, by settings and the prompts fitted on."""
         settings = {"encoder": "tfidf-svd", "format": 3, "dim": DIM, "normalize": encoder.normalize}
         keys = sorted({prompt_key(p) for p in fit_prompts})
         if len(keys) > FIT:
@@ -63,7 +66,7 @@ class TfidfEncoder:
 
     @classmethod
     def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> TfidfEncoder:
-        """Fit the encoder on the prompts, with the settings of a pool."""
+        """Return the encoder with the settings of a pool, fitted on prompts."""
         return cls(fit_prompts, encoder.normalize)
 
     @one_blas_thread()
@@ -78,18 +81,23 @@ class TfidfEncoder:
         if not len(keys):
             raise EncoderError(f"tfidf-svd: the {len(texts)} prompts to fit on hold no words")
         often = counts >= (2 if len(texts) >= 50 else 1)
-        keys, counts = keys[often], counts[often]
+        keys = keys[often]
+        counts = counts[often]
         if len(keys) > MOST_RUNS:
             commonest = np.sort(np.argsort(-counts, kind="stable")[:MOST_RUNS])
-            keys, counts = keys[commonest], counts[commonest]
+            keys = keys[commonest]
+            counts = counts[commonest]
         dim = min(DIM, len(texts) - 1, len(keys) - 1)
         if dim < 1:
             raise EncoderError(
                 f"tfidf-svd: {len(texts)} prompts with {len(keys)} runs of characters are too few to fit on"
             )
         idf = (np.log((1.0 + len(texts)) / (1.0 + counts)) + 1.0).astype(np.float32)
-        self.keys, self.idf = keys, idf
-        columns, values, ends = [], [], [0]
+        self.keys = keys
+        self.idf = idf
+        columns = []
+        values = []
+        ends = [0]
         for text in texts:
             column, value, _ = self._terms(text)
             columns.append(column)
@@ -107,26 +115,35 @@ class TfidfEncoder:
     def _set(
         self, normalize: bool, keys: np.ndarray, idf: np.ndarray, components: np.ndarray, scale: np.ndarray
     ) -> None:
-        """components int8 `[runs, dim]`, in units of scale, float32 `[runs]`."""
-        self.keys, self.idf, self.components, self.scale = keys, idf, components, scale
-        self.normalize, self.dim = normalize, components.shape[1]
+        """Set the fitted values.
+
+        Args:
+            keys: of the known runs. idf: their inverse document frequencies.
+            components: int8 `[runs, dim]`, in units of `scale`, float32 `[runs]`.
+        """
+        self.keys = keys
+        self.idf = idf
+        self.components = components
+        self.scale = scale
+        self.normalize = normalize
+        self.dim = components.shape[1]
         self._signs = _signs(_BUCKETS, self.dim)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """(arrays, JSON values) from which `restore` makes the same encoder, without its prompts."""
+        """Return arrays and JSON values from which `restore` makes the same encoder, without its prompts."""
         arrays = {name: getattr(self, name) for name in _ARRAYS}
         return arrays, {"normalize": self.normalize}
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
-        """Inverse of `state`."""
+        """Return the encoder whose `state` this is."""
         self = cls.__new__(cls)
         self._set(bool(values["normalize"]), *(arrays[name] for name in _ARRAYS))
         return self
 
     @one_blas_thread()
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """(vectors `[n, dim]` float32, counts `[n, 2]`: characters, 0 cut off)."""
+        """Return embeddings `[n, dim]` float32, and `[n, 2]`: the characters of every text, and 0 cut off."""
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in enumerate(texts):
             column, value, unknown = self._terms(text)
@@ -142,7 +159,8 @@ class TfidfEncoder:
         return vectors, counts
 
     def _terms(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(places of the known runs, their weights of unit length, keys of the unknown runs)."""
+        """Return the places of the known runs of a text, their weights of unit length, and the unknown "
+        "keys."""
         keys, times = np.unique(runs(text), return_counts=True)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         fitted = self.keys[place] == keys
@@ -151,6 +169,11 @@ class TfidfEncoder:
         return column, value / max(float(np.linalg.norm(value)), 1e-12), keys[~fitted]
 
     def _unknown(self, keys: np.ndarray, total: int) -> np.ndarray:
+        """Return the vector of unknown runs, `[dim]`.
+
+        Args:
+            total: number of different runs of the text.
+        """
         buckets = np.bincount((_mixed(keys) % np.uint64(_BUCKETS)).astype(np.int64), minlength=_BUCKETS)
         vector: np.ndarray = buckets.astype(np.float32) @ self._signs
         # as long as UNKNOWN where all runs are unknown and fall into buckets of their own
@@ -158,13 +181,15 @@ class TfidfEncoder:
 
 
 def runs(text: str) -> np.ndarray:
-    """`[runs]` uint64 keys of all runs of 1 to `LONGEST` characters of a text, lower case and stripped.
+    """Return `[runs]` uint64, the keys of all runs of 1 to `LONGEST` characters of a text, lower case and
+    stripped.
 
     A key holds the code points plus one, 21 bits each, so different runs have different keys.
     """
     code = text.lower().strip().encode("utf-32-le", "surrogatepass")
     first = np.frombuffer(code, dtype="<u4").astype(np.uint64) + np.uint64(1)
-    keys, key = [first], first
+    keys = [first]
+    key = first
     for length in range(2, LONGEST + 1):
         key = (key[:-1] << _BITS) | first[length - 1 :]
         keys.append(key)
@@ -172,11 +197,16 @@ def runs(text: str) -> np.ndarray:
 
 
 def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
-    """(sorted keys of all runs, number of texts that hold each); memory grows with the keys alone."""
-    keys, counts = np.zeros(0, dtype=np.uint64), np.zeros(0, dtype=np.int64)
+    """Return the sorted keys of all runs, and the number of texts that hold each.
+
+    Memory grows with the number of keys and not with the number of texts.
+    """
+    keys = np.zeros(0, dtype=np.uint64)
+    counts = np.zeros(0, dtype=np.int64)
     waiting: list[np.ndarray] = []
 
     def merge() -> tuple[np.ndarray, np.ndarray]:
+        """Return keys and counts with the waiting texts added."""
         every = np.concatenate([keys, *waiting])
         weights = np.concatenate([counts, np.ones(len(every) - len(keys), dtype=np.int64)])
         merged, place = np.unique(every, return_inverse=True)
@@ -191,7 +221,7 @@ def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mixed(keys: np.ndarray) -> np.ndarray:
-    """Well mixed bits of uint64 keys (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
+    """Return well mixed bits of uint64 keys (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
     z = keys + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -200,7 +230,8 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
 
 
 def _signs(rows: int, columns: int) -> np.ndarray:
-    """float32 `[rows, columns]` of 1 and -1, the same on every machine; a row does not depend on `rows`."""
+    """Return float32 `[rows, columns]` of 1 and -1, equal on every machine. A row does not depend on "
+    "`rows`."""
     places = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(DIM) + np.arange(columns, dtype=np.uint64)
     bits = (_mixed(_mixed(places)) >> np.uint64(63)).astype(np.float32)
     signs: np.ndarray = 1.0 - 2.0 * bits

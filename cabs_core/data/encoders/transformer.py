@@ -43,7 +43,7 @@ class TokenIds:
 
 @dataclass
 class ForwardStats:
-    """What the forward passes did, in total."""
+    """Totals of the forward passes."""
 
     tokens: int = 0
     padded: int = 0
@@ -81,8 +81,10 @@ class TransformerEncoder:
         batch_tokens: int | None = None,
         model: Any = None,
     ):
-        self.files, self.normalize = files, normalize
-        self.device, self.dtype = torch.device(device), getattr(torch, dtype)
+        self.files = files
+        self.normalize = normalize
+        self.device = torch.device(device)
+        self.dtype = getattr(torch, dtype)
         self.stats = ForwardStats()
         self.tokenizer: Any = None
         try:
@@ -115,7 +117,10 @@ class TransformerEncoder:
         return model.get_encoder() if model.config.is_encoder_decoder else model
 
     def _prepared(self, model: Any) -> Any:
-        """Evaluation mode, device, and for bfloat16 the linear weights cast once instead of in every pass."""
+        """Return the model in evaluation mode on its device.
+
+        For bfloat16 the linear weights are cast once instead of in every pass.
+        """
         model = model.eval().requires_grad_(False)
         if self.dtype == torch.bfloat16:
             for module in model.modules():
@@ -143,7 +148,7 @@ class TransformerEncoder:
         return rust
 
     def tokenize(self, texts: list[str]) -> TokenIds:
-        """Token ids cut to `max_length`, special tokens included, and how many were cut off."""
+        """Return the token ids of texts, cut to `max_length`, special tokens included."""
         # a lone surrogate is not text: the tokenizer (UTF-8) would refuse it
         texts = [t.encode("utf-8", "replace").decode("utf-8") for t in texts]
         if self._rust is not None:
@@ -164,7 +169,8 @@ class TransformerEncoder:
         return TokenIds(ids, dropped)
 
     def _tokenize_in_rust(self, texts: list[str]) -> TokenIds:
-        """Tokenize by the Rust tokenizer itself: a GPU waits less for it than for transformers' wrapper."""
+        """Tokenize by the Rust tokenizer itself, since a GPU waits less for it than for the wrapper of "
+        "transformers."""
         encodings = self._rust.encode_batch_fast(texts)
         ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
@@ -176,7 +182,7 @@ class TransformerEncoder:
         return TokenIds(ids, dropped)
 
     def encode(self, tokens: TokenIds) -> np.ndarray:
-        """Embeddings `[n, e]` float32. Prompts without any token give zeros."""
+        """Return embeddings `[n, e]` float32. The embedding of a prompt without any token is zero."""
         lengths = tokens.lengths
         some = np.flatnonzero(lengths)
         batches = [some[b] for b in token_batches(lengths[some].tolist(), self.batch_tokens)]
@@ -203,7 +209,8 @@ class TransformerEncoder:
             torch.set_num_threads(threads)
 
     def _batch(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
-        """Embeddings of one batch on the host, in parts where it does not fit into memory."""
+        """Return the embeddings of one batch on the host, computed in parts if it does not fit into "
+        "memory."""
         if len(rows) > self._rows_that_fit:
             parts = np.array_split(rows, -(-len(rows) // self._rows_that_fit))
             return torch.cat([self._batch(tokens, part) for part in parts])
@@ -270,7 +277,11 @@ class TransformerEncoder:
         return attention
 
     def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
-        """Token states `[n, t, e]` to a vector a prompt `[n, e]`; mask `[n, t]`: 1 for a token, or None."""
+        """Return the embedding of every prompt, `[n, e]`, from its token states `[n, t, e]`.
+
+        Args:
+            mask: `[n, t]`, 1 for a token. None if every state is of a token.
+        """
         if self.files.pooling == "cls":
             vectors = states[:, 0]
         elif mask is None:
@@ -282,7 +293,7 @@ class TransformerEncoder:
 
 
 def choose_device(device: str) -> str:
-    """'auto' -> 'cuda' where torch sees one, else 'cpu'; other names are checked.
+    """Return the device: for 'auto' it is 'cuda' if torch sees one, else 'cpu'. Other names are checked.
 
     Raises:
         EncoderError: the device is unknown, or CUDA is asked for and absent.
@@ -300,7 +311,8 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """'auto' -> bfloat16 where the hardware multiplies it natively, else float32."""
+    """Return the numeric type: for 'auto' it is bfloat16 if the hardware multiplies it natively, else "
+    "float32."""
     if dtype != "auto":
         return dtype
     if device.startswith("cuda"):
@@ -310,7 +322,7 @@ def choose_dtype(dtype: str, device: str) -> str:
 
 
 def device_name(device: str) -> str:
-    """The name of the hardware, for reports."""
+    """Return the name of the hardware, for reports."""
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     processor = f"{torch.backends.cpu.get_cpu_capability()} CPU"

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-#: Characters per token of the encoder's window that are tokenised at first: the rest is usually cut
+#: Characters per token of the encoder's window that are tokenised at first, since the rest is usually cut.
 CHARACTERS = 100
 
 
@@ -12,8 +12,8 @@ class TokenWindow:
 
     Args:
         tokenizer: a `tokenizers.Tokenizer`, whose padding and truncation are set here.
-        max_length: tokens that are kept.
-        special: add the special tokens of the transformer, which count as tokens.
+        max_length: number of tokens that are kept.
+        special: True adds the special tokens of the transformer, which count as tokens.
     """
 
     def __init__(self, tokenizer: Any, max_length: int, *, special: bool):

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -118,8 +118,30 @@ TYPES = {
         "blob": "BYTEA",
     },
 }
+
+
+class CallFacts(TypedDict, total=False):
+    """Facts about a call that are known when the call has ended. A fact that is None is not known.
+
+    Attributes:
+        cost: USD. latency: seconds. response_id: of the model's answer. tokens_in, tokens_out: of the call.
+        estimated: 1 if the cost was estimated from characters and prices, since none was reported.
+        unpriced: charges that no price covers, in words.
+        reason: why the call failed, in words.
+    """
+
+    cost: float | None
+    latency: float | None
+    response_id: str | None
+    tokens_in: float | None
+    tokens_out: float | None
+    estimated: int | None
+    unpriced: str | None
+    reason: str | None
+
+
 #: Columns of `decisions` that get their values when the call ends.
-ENDS = ("cost", "latency", "response_id", "tokens_in", "tokens_out", "estimated", "unpriced", "reason")
+ENDS = tuple(CallFacts.__annotations__)
 #: Statuses of a call that served its request, to the end or until the client left.
 SERVED = ("answered", "broken")
 #: Statuses of a call to which the model gave no answer.

@@ -1,10 +1,10 @@
-"""Users' tables: parquet, CSV, TSV, JSON lines or JSON, packed or not, in one file or several.
+"""Tables of users: parquet, CSV, TSV, JSON lines or JSON, packed or not, in one file or several.
 
     table = open_table(path)  # its columns are known, no row is held
     frame = table.read(["prompt", "meta.scores.0"])  # only these; text stays text, nothing is guessed
     scores = number_column(frame["meta.scores.0"], "score", table.place("meta.scores.0"))
 
-The last line raises an error that names the row where a cell is no score.
+The last line raises an error that names the row if a cell is no score.
 """
 
 from pathlib import Path
@@ -21,12 +21,12 @@ from cabs_core.data.tables.table import Shards, Table
 def open_table(path: str | Path, rows: str | None = None) -> Table:
     """Open a table: a file, a folder of files with the same columns, or a pattern such as `part-*.parquet`.
 
-    What each kind of file is: `.parquet`, `.csv`, `.tsv`, `.jsonl`,
+    The name of a file says its format: `.parquet`, `.csv`, `.tsv`, `.jsonl`,
     `.ndjson`, `.json`, each also as `.gz`, `.zst`, `.bz2` or `.lz4`;
     `samples_*.jsonl` of lm-evaluation-harness become one row per document and model (`Samples`).
 
     Args:
-        rows: dotted path to the rows in JSON files (`read_records`); for no other files.
+        rows: dotted path to the rows in JSON files (`read_records`). None for other files.
 
     Returns:
         a table: `names` (its columns, and dotted names within structs), `has(name)`,
@@ -35,7 +35,7 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
         and `place(name)` for `number_column` and `text_column`.
 
     Raises:
-        DataError: there is none, it cannot be read, or it has no columns.
+        DataError: there is no such file, it cannot be read, or it has no columns.
     """
     path = Path(path)
     files = files_of(path)
@@ -46,10 +46,12 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
 
 
 def _one(file: Path, rows: str | None) -> Table:
+    """Open the table of one file."""
     with readable(file) as suffix:
         if rows is not None and suffix in (".parquet", ".csv", ".tsv"):
             raise DataError(
-                f"{file}: source.rows is {rows!r:.100}, and is for JSON files: each line is a row"
+                f"{file}: source.rows is {rows!r:.100}, and only JSON files have it: leave it out, since "
+                "each line is a row here"
             )
         if suffix == ".parquet":
             return Parquet(file)

@@ -1,11 +1,11 @@
-"""Tables of battles: a row says which of two models won, which is no score of an answer."""
+"""Refuses tables of battles, in which a row says which of two models won. That is no score of an answer."""
 
 import re
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.tables.table import Table
 
-#: plain names of the two columns that hold the models of a battle
+#: Plain names of the two columns that hold the models of a battle
 _PAIRS = (
     ("modela", "modelb"),
     ("model1", "model2"),

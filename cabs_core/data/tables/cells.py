@@ -1,5 +1,8 @@
-"""One column of a user's table as texts or numbers: what people write is taken,
-anything else is an error that names its row."""
+"""Reads one column of a user's table as texts or numbers.
+
+Usual spellings are accepted. Any other cell is an error that names its file, row, column and value, what was
+expected, and what to do.
+"""
 
 import json
 import re
@@ -19,9 +22,9 @@ from cabs_core.data.endpoints.request import chat_text
 
 LONGEST_PROMPT = 1_000_000
 LONGEST_NAME = 500
-#: texts that may be messages in JSON, or may hold the block of an agent's harness
+#: Texts that may be messages in JSON, or may hold the block of an agent's harness.
 _CHAT_OR_BLOCK = re.compile(rf"\A\s*[\[{{]|(?m:^)<(?:{'|'.join(map(re.escape, HARNESS_BLOCKS))})")
-#: words for the best and the worst score; `_` and `-` in them count as blanks
+#: Words for the best and the worst score. A blank or `-` in a cell counts as `_`.
 GOOD = frozenset(
     "true yes y pass passed correct right up thumbs_up thumb_up thumbsup upvote like liked positive good "
     "accept accepted \U0001f44d".split()
@@ -30,7 +33,7 @@ BAD = frozenset(
     "false no n fail failed incorrect wrong down thumbs_down thumb_down thumbsdown downvote dislike disliked "
     "negative bad reject rejected \U0001f44e".split()
 )
-#: the largest value, and what is expected
+#: {column: (the largest value, the expected values in words)}
 _LIMITS = {
     "score": (1.0, "a number in [0, 1]"),
     "cost": (1e6, "USD >= 0, at most a million"),
@@ -39,7 +42,7 @@ _LIMITS = {
     "latency": (1e9, "seconds >= 0"),
     "propensity": (1.0, "a probability in (0, 1]"),
 }
-#: what people are to write in place of a cell that is no number
+#: {column: advice on what to write in place of a cell that is no number}
 _WRITE = {
     "score": "An answer that failed is a bad answer: write 0. Leave the cell empty where the model was not "
     "asked. Words such as yes, no, pass and fail are read, grades and stars are not: write numbers and set "
@@ -47,9 +50,9 @@ _WRITE = {
     "cost": "Write costs as plain numbers of USD",
     "latency": "Write durations as numbers of seconds",
 }
-#: how far beyond its range a share may lie by rounding
+#: Distance by which a share may lie outside of its range because of rounding.
 _ROUNDING = 1e-9
-#: names of columns that say another unit: (the names, the unit, how much of ours it is)
+#: {column: (pattern of names that say another unit, the unit, number of these units in one of ours)}
 _UNITS = {
     "latency": (
         (
@@ -64,7 +67,7 @@ _UNITS = {
         (re.compile(r"(?:^|[^a-z])(?:nanos?|nano_?usd|nano_?dollars)(?:$|[^a-z])"), "nano", 1e9),
     ),
 }
-#: names of columns that hold no cost of a call in USD -> what they say
+#: {pattern of names of columns that hold no cost of a call in USD: what such a name says}
 _NO_COSTS = {
     re.compile(
         r"(?:^|[^a-z])per[^a-z]*(?:\d|(?:k|m|mio|thousand|million|mtok|tok|tokens?)(?:$|[^a-z]))"
@@ -78,10 +81,15 @@ _BLANK = {"", "nan", "na", "n/a", "null", "none"}
 
 @dataclass(frozen=True)
 class Place:
-    """Where a column stands, for error messages: its table, the number of its first row, its name there.
+    """Place of a column in a user's table, for error messages.
 
-    Of a wide table, whose `rows` rows are repeated for each of `models`, the name holds {model}.
-    `parts` are those of `Table`.
+    Attributes:
+        origin: name of the table.
+        first_row: number of its first row.
+        name: of the column in the table. In a wide table it may hold `{model}`.
+        rows: number of rows of a wide table, which are repeated for each of `models`.
+        models: of a wide table. Empty for any other table.
+        parts: as of `Table`.
     """
 
     origin: str
@@ -92,23 +100,29 @@ class Place:
     parts: tuple[tuple[str, int, int], ...] = ()
 
     def unit(self, column: str) -> tuple[str, float]:
-        """(the unit that the column's name says, how many of it are one of ours): `latency_ms`, `cost_cents`;
-        ('', 1.0) where it says none."""
+        """Return the unit that the column's name says, and the number of these units in one of ours.
+
+        A name such as `latency_ms` or `cost_cents` says a unit. Return ('', 1.0) if the name says none.
+
+        Args:
+            column: what the column holds, such as latency or cost.
+        """
         words = separated(self.name)
         units = _UNITS.get(column, ())
         return next(((unit, number) for name, unit, number in units if name.search(words)), ("", 1.0))
 
     def at(self, index: int) -> str:
-        """`FILE, row N` of a row of the column."""
+        """Return `FILE, row N` for a row of the column, counted from 0."""
         name, row = self._stands(index)
         return f"{name}, row {row}"
 
     def row(self, index: int) -> str:
-        """`row N`, and in which file where there may be several."""
+        """Return `row N` for a row of the column, with its file if the table has several."""
         name, row = self._stands(index)
         return f"row {row} of {name}" if self.parts else f"row {row}"
 
     def _stands(self, index: int) -> tuple[str, int]:
+        """Return the file of a row, and its number there."""
         index = index % self.rows if self.models else index
         for name, first, rows in self.parts:
             if index < rows:
@@ -117,7 +131,7 @@ class Place:
         return self.origin, self.first_row + index
 
     def of(self, column: str, index: int = 0) -> str:
-        """The canonical column in the words of the user's table."""
+        """Return the name of a column, with its name in the user's table if that is another one."""
         if self.name == column:
             return column
         name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
@@ -135,8 +149,9 @@ def separated(name: str) -> str:
 
 
 def prompt_column(values: pd.Series, place: Place) -> pd.Series:
-    """A column of prompts as text; messages of a chat, also as JSON,
-    become the text that the server would route by.
+    """Return a column of prompts as text.
+
+    Messages of a chat, also as JSON, become the text by which the server would route them.
 
     Raises:
         DataError: as of `text_column`.
@@ -178,19 +193,23 @@ def flat_chats(values: pd.Series) -> pd.Series:
 
 
 def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
-    """The column as text. Identifiers may be numbers or dates, prompts may not.
+    """Return a column as text. Identifiers may be numbers or dates, prompts may not.
 
-    A categorical column stays one: what occurs in many rows is looked at once.
+    A categorical column stays categorical, so that a text in many rows is checked once.
+
+    Args:
+        column: what the column holds, such as prompt or model.
 
     Raises:
-        DataError: a value that is missing, empty, over-long, no text, or cannot be written as UTF-8.
+        DataError: a value is missing, empty, too long, no text, or cannot be written as UTF-8.
     """
     values = values.reset_index(drop=True)
     otherwise = (
         f"; source.columns.{column}: null leaves the column out" if column in ("task", "split") else ""
     )
     if isinstance(values.dtype, pd.CategoricalDtype):
-        codes, kinds = values.cat.codes.to_numpy(), values.cat.categories
+        codes = values.cat.codes.to_numpy()
+        kinds = values.cat.categories
         if (codes >= 0).all():
             with suppress(DataError):  # which row it is says the whole column, below
                 known = text_column(pd.Series(kinds), column, place)
@@ -198,6 +217,7 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         values = values.astype(kinds.dtype)
 
     def refuse(rows: np.ndarray, fault: str, expected: str = "expected a text") -> None:
+        """Raise the error for the first of the rows, if there is any."""
         if len(rows):
             raise DataError(
                 f"{place.at(int(rows[0]))}: {place.of(column, int(rows[0]))} {fault}; {expected} "
@@ -233,7 +253,11 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
 
 
 def text_or_blank(values: pd.Series, column: str, place: Place) -> pd.Series:
-    """`text_column` of a column that may have gaps: they are '', as are words for nothing."""
+    """Return a column that may have gaps as text. A gap, or a word such as null or n/a, becomes ''.
+
+    Raises:
+        DataError: as of `text_column`.
+    """
     values = values.reset_index(drop=True).astype(object)
     gaps = values.isna() | values.map(lambda v: isinstance(v, str) and v.strip().lower() in _BLANK)
     return text_column(values.mask(gaps, "-"), column, place).mask(gaps, "")
@@ -247,28 +271,28 @@ def number_column(
     *,
     mapped: bool = True,
 ) -> np.ndarray:
-    """The column as float64 with nan for missing. Scores are mapped from `score_range` to [0, 1].
+    """Return a column as float64, nan where a value is missing.
 
-    Latencies are seconds, or milliseconds where the column's name says so; costs are USD, or cents. A score
-    may also be true or false, per cent (`87 %`), or a word such as yes, no, pass, thumbs up, thumbs down.
+    Latencies are seconds, or milliseconds if the column's name says so. Costs are USD, or cents, and may
+    begin with `$`. A score may also be true or false, per cent (`87 %`), or a word such as yes, no, pass,
+    thumbs up or thumbs down.
 
     Args:
-        mapped: whether a user can name another range, which the error then asks for.
+        column: what the column holds: score, cost, latency, propensity, n_input_tokens or n_output_tokens.
+        score_range: worst and best score, which are mapped to 0 and 1.
+        mapped: True if a user can set `score_range`, which the error then advises.
 
     Raises:
-        DataError: a value that is no number (dates, durations, lists, ...) or out of range.
-            `$` before a cost is accepted, other units are not.
+        DataError: a value is no number (dates, durations, lists, ...) or is out of range, or the column's
+            name says that it holds no costs in USD.
     """
     values = values.reset_index(drop=True)
-    dtype, (low, high) = values.dtype, score_range
-    for named, says in _NO_COSTS.items() if column == "cost" else ():
-        if named.search(separated(place.name)):
-            raise DataError(
-                f"{place.origin}: {place.of(column)} is to hold the USD of a call, but its name says {says}; "
-                "or rename the column where it does hold them"
-            )
+    low, high = score_range
+    if column == "cost":
+        _refuse_no_costs(place)
 
     def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
+        """Return the error for a cell: its place and value, the expected values, and advice."""
         ranged = column == "score" and (low, high) != (0.0, 1.0)
         expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
         return DataError(
@@ -276,29 +300,20 @@ def number_column(
             f"({counted(count, 'such row')}).{hint}"
         )
 
-    array = None
-    if isinstance(dtype, pd.StringDtype):
-        try:  # the quick way for a column of plain numbers
-            array = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
-        except (ValueError, TypeError, OverflowError):
-            pass
-    if array is not None:
-        pass
-    elif not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
-        array = np.full(len(values), np.nan)
+    given = _plain_numbers(values)
+    if given is None:
+        given = np.full(len(values), np.nan)
         bad: list[int] = []
         for row, value in enumerate(values.astype(object).where(values.notna(), None)):
             number = as_number(value, column, score_range)
             if number is None:
                 bad.append(row)
             else:
-                array[row] = number
+                given[row] = number
         if bad:
             value = values.iloc[bad[0]]
             raise refuse(bad[0], f"{value!r:.80}", len(bad), f" {_fix(value, column)}")
-    else:
-        array = values.to_numpy(dtype=np.float64, na_value=np.nan)
-    given, array = array, array / place.unit(column)[1]
+    array = given / place.unit(column)[1]
     if column == "score":
         array = (array - low) / (high - low)
     highest = _LIMITS[column][0]
@@ -317,19 +332,50 @@ def number_column(
     return array
 
 
-#: share of the scores: so few out of range are slips, more are another range
+def _refuse_no_costs(place: Place) -> None:
+    """Raise DataError if the name of a column of costs says that it holds no costs of calls in USD."""
+    for pattern, says in _NO_COSTS.items():
+        if pattern.search(separated(place.name)):
+            raise DataError(
+                f"{place.origin}: {place.of('cost')} should hold the USD of a call, but its name says "
+                f"{says}; or rename the column if it does hold them"
+            )
+
+
+def _plain_numbers(values: pd.Series) -> np.ndarray | None:
+    """Return a column of plain numbers as float64, or None if it may hold anything else."""
+    dtype = values.dtype
+    numbers: np.ndarray
+    if isinstance(dtype, pd.StringDtype):
+        try:
+            numbers = pd.to_numeric(values).to_numpy(dtype=np.float64, na_value=np.nan)
+        except (ValueError, TypeError, OverflowError):
+            return None
+        return numbers
+    if not pd.api.types.is_numeric_dtype(dtype) or pd.api.types.is_bool_dtype(dtype):
+        return None
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    return numbers
+
+
+#: Share of the scores up to which scores out of range count as slips. A larger share is another range.
 _FEW = 0.02
 
 
 def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
-    """Which range the scores seem to have, by the smallest and largest: only people know the range."""
+    """Return advice on scores out of range, by the smallest and largest score. Empty if there is none.
+
+    Args:
+        wrong: number of scores out of range.
+    """
     known = int((~np.isnan(scores)).sum())
     if wrong <= _FEW * known:
         return (
             f" The other {known - wrong:,} scores lie in that range: correct the row, "
             "or leave the cell empty where the model was not asked"
         )
-    smallest, largest = float(np.nanmin(scores)), float(np.nanmax(scores))
+    smallest = float(np.nanmin(scores))
+    largest = float(np.nanmax(scores))
     to = next((s for s in (1, 5, 10, 20, 100, 1000) if max(largest, -smallest) <= s), None)
     if to is None:
         return ""
@@ -345,7 +391,7 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
 
 
 def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
-    """One cell as a number, nan where it is blank; None: it is no number."""
+    """Return one cell as a number, nan if the cell is blank, or None if it is no number."""
     if value is None:
         return np.nan
     if isinstance(value, bool | np.bool_):
@@ -356,11 +402,15 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
             return np.nan
         if column == "score":
             low, high = score_range
-            if (word := re.sub(r"[\s-]+", "_", text.lower())) in GOOD | BAD:
-                return high if word in GOOD else low
+            word = re.sub(r"[\s-]+", "_", text.lower())
+            if word in GOOD:
+                return high
+            if word in BAD:
+                return low
             if re.fullmatch(r"\d{1,3}(\.\d{1,12})? ?%", text):
                 return low + float(text[:-1]) / 100 * (high - low)
-        if column == "cost" and (amount := read_amount(text)) is not None:
+        amount = read_amount(text) if column == "cost" else None
+        if amount is not None:
             return amount.usd
         value = text if text.isascii() and "_" not in text else ""
     elif not isinstance(value, int | float | Decimal | np.integer | np.floating):
@@ -372,7 +422,7 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
 
 
 def _fix(value: Any, column: str) -> str:
-    """What to do about a cell that is no number."""
+    """Return advice on a cell that is no number."""
     if isinstance(value, date):
         return f"That is a date: is source.columns.{column.removeprefix('n_')} mapped to the right column?"
     return (

@@ -1,4 +1,4 @@
-"""CSV and TSV files, with Excel's first line `sep=;`."""
+"""Reads CSV and TSV files, also with Excel's first line `sep=;`."""
 
 import csv
 import io
@@ -17,14 +17,16 @@ from cabs_core.data.tables.dotted import column_of
 from cabs_core.data.tables.files import opened, readable
 from cabs_core.data.tables.table import Table, named_columns
 
-_LARGEST_BLOCK = 64 << 20  # bytes parsed at a time, so no row may be longer
+#: Bytes that are parsed at a time, so no row may be longer.
+_LARGEST_BLOCK = 64 << 20
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 
 
 class Delimited(Table):
-    """Every field is text; a row with more or fewer fields than the header is an error.
+    """A CSV or TSV file as a table, in which every field is text.
 
-    Unused columns may have any name. A row without anything in any cell is no record, and is counted.
+    A row with more or fewer fields than the header is an error. Unused columns may have any name. A row with
+    only empty cells is no record, and counts in the numbers of the rows.
     """
 
     def __init__(self, path: Path) -> None:
@@ -47,6 +49,11 @@ class Delimited(Table):
         self.first_row = 2 + self._skipped
 
     def _refuse_another_separator(self, following: list[str]) -> None:
+        """Raise DataError if the header has one column and another separator.
+
+        Args:
+            following: cells of the line after the header.
+        """
         if len(self.columns) != 1:
             return
         for separator, called in _SEPARATORS.items():
@@ -59,6 +66,11 @@ class Delimited(Table):
                 )
 
     def _refuse_a_title(self, following: list[str]) -> None:
+        """Raise DataError if the first line is a title above the header.
+
+        Args:
+            following: cells of the line after it.
+        """
         filled = [name for name in self.columns if name.strip()]
         if len(filled) == 1 < sum(1 for cell in following if cell.strip()):
             raise DataError(
@@ -82,7 +94,7 @@ class Delimited(Table):
         return named_columns(frame, names)
 
     def _refuse_unclosed_quotes(self) -> None:
-        """Raise an error for a field whose quote is not closed: it would hold the rows that follow.
+        """Raise an error for a field whose quote is not closed, since it would hold the rows that follow.
 
         Such a field ends at a quote that begins another field, so that text follows the quote, or it ends
         with the file. The file is read once for it, row by row.
@@ -110,13 +122,18 @@ class Delimited(Table):
             csv.field_size_limit(limit)
 
     def _between(self, empty: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-        """`parts` of the rows between the empty ones."""
+        """Return the `parts` of the table: the stretches between empty rows."""
         ends = np.flatnonzero(np.diff(np.concatenate([[True], empty, [True]]).astype(np.int8)))
         runs = ((int(begin), int(end)) for begin, end in ends.reshape(-1, 2))
         return tuple((str(self.path), self.first_row + begin, end - begin) for begin, end in runs)
 
     def _parsed(self, needed: dict[str, int], once: Collection[str]) -> pd.DataFrame:
-        """Columns by their names, given {name: place}."""
+        """Return columns of the file.
+
+        Args:
+            needed: {column: its index in the file}.
+            once: columns that become categorical.
+        """
         inner = {
             column: f"c{place}" for column, place in needed.items()
         }  # names in the file may be empty or twins
@@ -160,7 +177,7 @@ class Delimited(Table):
 
 
 def _empty(frame: pd.DataFrame) -> np.ndarray:
-    """Whether each row has nothing in any cell."""
+    """Return `[n]`, True for the rows in which every cell is empty."""
     empty = np.ones(len(frame), dtype=bool)
     for _, cells in frame.items():
         empty &= (cells == "").to_numpy(dtype=bool)

@@ -1,4 +1,6 @@
-"""Values within values: `metadata.rating`, `calls.0.model`, `spans[type=llm].name`."""
+"""Reads values within nested values by a path such as `metadata.rating`, `calls.0.model` or
+`spans[type=llm].name`.
+"""
 
 import ast
 import json
@@ -8,11 +10,11 @@ from typing import Any
 
 from cabs_core.base.errors import shortened
 
-#: characters of a list that Python printed: a longer one is not read
+#: Characters of a list that Python printed. A longer one is not read.
 LONGEST_PRINTED = 1_000_000
-#: a part of a path that chooses an item of a list by a value in it
+#: Part of a path that chooses an item of a list by a value in the item.
 _CHOICE = re.compile(r"\[(?P<path>[^\[\]=]+)=(?P<value>[^\[\]]*)\]")
-#: places where NumPy prints objects of an array without a comma between them
+#: Places where NumPy prints objects of an array without a comma between them.
 _GAP = re.compile(r"(?<=[}\]])\s+(?=[{\[])")
 
 
@@ -20,7 +22,7 @@ def at(record: Any, path: str) -> Any:
     """Return the value at a dotted path of nested mappings and lists, and of JSON in a text.
 
     A key may itself hold dots. `[path=value]` chooses the last item of a list in which the path has the
-    value. None if the path leads nowhere.
+    value. Return None if the path leads nowhere.
     """
     if path == "" or record is None:
         return record
@@ -47,31 +49,40 @@ def at(record: Any, path: str) -> Any:
 
 
 def _has(item: Any, path: str, value: str) -> bool:
+    """Return True if an item has a value at a path. Case, quotes and white space at the ends do not count."""
     found = parsed(at(item, path.strip()))
     return found is not None and str(found).strip().casefold() == value.strip().strip("\"'").casefold()
 
 
 def _cuts(path: str) -> list[tuple[str, str]]:
-    """Return (a beginning of the path, the rest), the longest beginning first."""
+    """Return every division of a path into a beginning and the rest, the longest beginning first."""
     ends = [match.start() for match in re.finditer(r"\[[^\[\]]*\]|\.", path) if match[0] == "."]
     ends += [match.start() for match in _CHOICE.finditer(path) if match.start() > 0]
     return [(path[:end], path[end:].removeprefix(".")) for end in sorted(ends, reverse=True)]
 
 
 def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
-    """Return (column, path within it) that a name means, the longest column name first, or None."""
+    """Return the column that a name means, and the path within the column.
+
+    The longest column name that fits is taken. Return None if no column fits.
+    """
     if name in columns:
         return name, ""
     return next((cut for cut in _cuts(name) if cut[0] in columns), None)
 
 
 def first(record: Any, *paths: str) -> Any:
-    """The first value at these paths that is there and not empty."""
-    return next((v for path in paths if (v := at(record, path)) is not None and v != ""), None)
+    """Return the first value at these paths that is not empty, or None."""
+    for path in paths:
+        value = at(record, path)
+        if value is not None and value != "":
+            return value
+    return None
 
 
 def parsed(value: Any) -> Any:
-    """Return what JSON in a text holds, or a list or mapping that Python printed, else the value."""
+    """Return the value of a text that is JSON, or a list or mapping that Python printed. Else return the "
+    "value."""
     if not isinstance(value, str):
         return value
     try:
@@ -100,13 +111,17 @@ def printed_list(text: str) -> Any:
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """The mappings in a list, or in JSON of one."""
+    """Return the mappings in a list, or in a text that is JSON of a list. Empty for any other value."""
     value = parsed(value)
     return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
 
 
 def shape(value: Any, depth: int = 2) -> str:
-    """What a record holds, in a line: its keys, nested ones in braces."""
+    """Return the keys of a record in one line, nested ones in braces, for messages.
+
+    Args:
+        depth: number of levels of keys.
+    """
     if isinstance(value, Mapping):
         inner = (
             f"{k}{f' {shape(v, depth - 1)}' if depth > 1 and isinstance(v, dict | list) else ''}"

@@ -1,5 +1,4 @@
-"""The bytes of a table: which files it consists of, what their names say, how they are packed,
-and errors that say what to do."""
+"""Finds and opens the files of a table, packed or not, with errors that say what to do."""
 
 import csv
 import glob
@@ -14,11 +13,12 @@ import pyarrow as pa
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.paths import PACKED, SPREADSHEETS, SUFFIXES, suffix_of
 
+#: Advice on files that cannot be read, by suffix.
 _SPREADSHEET = "a spreadsheet: save it as CSV (UTF-8, comma separated)"
 _HINTS = dict.fromkeys(SPREADSHEETS, _SPREADSHEET) | dict.fromkeys(
     (".zip", ".tar", ".7z", ".xz"), "unpack it"
 )
-#: first bytes -> what such a file is
+#: {first bytes: kind of such a file}
 _MAGIC = {
     b"PK\x03\x04": "a spreadsheet or a zip archive",
     b"\xd0\xcf\x11\xe0": "an old spreadsheet",
@@ -31,20 +31,23 @@ _MAGIC = {
 
 
 def files_of(path: Path) -> list[Path]:
-    """The files of a table: one file, those of a folder (hidden ones left out),
-    or those that a pattern names.
+    """Return the files of a table in order.
 
     Numbers in names are ordered by value, so `part-10` comes after `part-9`.
 
+    Args:
+        path: a file, a folder (hidden files are left out), or a pattern.
+
     Raises:
-        DataError: there is none, or they are of several kinds.
+        DataError: there is no file, or there are files of several kinds.
     """
     if path.is_file():
         return [path]
     if path.is_dir():
         below = (p.relative_to(path) for p in path.rglob("*") if p.is_file())
         files = [path / p for p in below if not any(part[0] in "._" for part in p.parts)]
-        if samples := [p for p in files if is_samples(p)]:
+        samples = [p for p in files if is_samples(p)]
+        if samples:
             files = samples
     else:
         files = [Path(name) for name in glob.glob(str(path)) if Path(name).is_file()]
@@ -61,16 +64,17 @@ def files_of(path: Path) -> list[Path]:
 
 
 def is_samples(path: Path) -> bool:
-    """Whether lm-evaluation-harness calls its log of answers so: `samples_TASK_TIME.jsonl`."""
+    """Return True if a file has the name of a log of lm-evaluation-harness: `samples_TASK_TIME.jsonl`."""
     return path.name.startswith("samples_") and suffix_of(path) == ".jsonl"
 
 
 def _natural(path: Path) -> list[tuple[int, str]]:
+    """Return a key that sorts names with their numbers by value."""
     return [(int(part), "") if part.isdecimal() else (0, part) for part in re.split(r"(\d+)", str(path))]
 
 
 def opened(path: Path) -> IO[bytes]:
-    """The bytes of a file, unpacked, as a stream to be closed."""
+    """Open a file as a stream of unpacked bytes. The caller closes the stream."""
     packing = PACKED.get(path.suffix.lower())
     stream: IO[bytes] = pa.input_stream(str(path), compression=packing)
     return stream
@@ -78,7 +82,12 @@ def opened(path: Path) -> IO[bytes]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[str]:
-    """Yield the suffix of a readable table; errors in the block become a DataError with advice."""
+    """Yield the suffix of a readable table. Errors in the block become a DataError with advice.
+
+    Raises:
+        DataError: the file has an unknown suffix, is empty, is of another kind than its name says, is no
+            UTF-8, or cannot be read.
+    """
     suffix = suffix_of(path)
     if suffix not in SUFFIXES:
         hint = f" ({_HINTS[suffix]})" if suffix in _HINTS else ""
@@ -103,7 +112,7 @@ def readable(path: Path) -> Iterator[str]:
 
 
 def _refuse_another_kind(path: Path, suffix: str) -> None:
-    """DataError where the first bytes say that the file is something else than its name."""
+    """Raise DataError if the first bytes say that the file is of another kind than its name."""
     with opened(path) as stream:
         start = stream.read(8)
     kind = next((what for head, what in _MAGIC.items() if start.startswith(head)), "")
@@ -120,7 +129,7 @@ def _refuse_another_kind(path: Path, suffix: str) -> None:
 
 
 def _first_other_line(path: Path) -> str:
-    """Where a file holds bytes that are not UTF-8: its first such line."""
+    """Return the first line of a file that is not UTF-8, in words. Empty for a file that has no lines."""
     if suffix_of(path) == ".parquet":
         return ""
     with opened(path) as stream:

@@ -1,4 +1,4 @@
-"""Parquet files, as Arrow reads them."""
+"""Reads parquet files with Arrow."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -13,11 +13,12 @@ from cabs_core.data.tables.dotted import at, column_of
 from cabs_core.data.tables.files import opened, readable
 from cabs_core.data.tables.table import Table
 
-_ROWS = 16_384  # read at a time
+#: Rows that are read at a time.
+_ROWS = 16_384
 
 
 class Parquet(Table):
-    """Columns by their exact names. Metadata of pandas (an index, its own types) are ignored."""
+    """A parquet file as a table. Metadata of pandas (an index, its own types) is ignored."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -27,6 +28,7 @@ class Parquet(Table):
         self.nested = [name for field in self._schema for name in _within(field.name, field.type)]
 
     def _open(self) -> pq.ParquetFile:
+        """Open the file, unpacked in memory if it is packed."""
         if self.path.suffix.lower() in PACKED:
             with opened(self.path) as stream:
                 return pq.ParquetFile(pa.BufferReader(stream.read()), page_checksum_verification=True)
@@ -44,7 +46,8 @@ class Parquet(Table):
         return pd.DataFrame({name: _series(parts) for name, parts in chunks.items()})
 
     def _plan(self, name: str, once: bool) -> tuple[str, str, Callable[[pa.Array], Any]]:
-        """(what to read, its column, what makes the wanted values of a batch's column)."""
+        """Return the leaf to read, its column, and a function of a batch's column that gives the wanted "
+        "values."""
         place = column_of(name, self.columns)
         assert place is not None  # `read` looked
         column, path = place
@@ -70,23 +73,28 @@ class Parquet(Table):
 
 
 def _through(kind: pa.DataType, path: str) -> tuple[pa.DataType, list[str], str]:
-    """(type at the end, keys of structs on the way there, what is left of the path and leads into values)."""
+    """Return the type at the end of a path, the keys of structs on the way, and the rest of the path.
+
+    The rest leads into values that are no structs.
+    """
     keys: list[str] = []
     while path and pa.types.is_struct(kind):
         place = column_of(path, [field.name for field in kind])
         if place is None:
             break
         keys.append(place[0])
-        kind, path = kind.field(place[0]).type, place[1]
+        kind = kind.field(place[0]).type
+        path = place[1]
     return kind, keys, path
 
 
 def _field(values: pa.StructArray, key: str) -> pa.Array:
-    """A field of structs, null where the struct is."""
+    """Return a field of structs. A value is null if its struct is null."""
     return values.flatten()[values.type.get_field_index(key)]
 
 
 def _within(name: str, kind: pa.DataType) -> list[str]:
+    """Return the dotted names of all fields within a column."""
     if not pa.types.is_struct(kind):
         return []
     below = [(f"{name}.{field.name}", field.type) for field in kind]
@@ -94,6 +102,7 @@ def _within(name: str, kind: pa.DataType) -> list[str]:
 
 
 def _series(parts: list[Any]) -> pd.Series:
+    """Return the values of several batches as one column."""
     if not parts:
         return pd.Series([], dtype=object)
     if isinstance(parts[0], pd.Series):

@@ -1,4 +1,4 @@
-"""JSON: one record a line, or one document that holds the records."""
+"""Reads JSON: one record a line, or one document that holds the records."""
 
 import io
 import json
@@ -15,20 +15,25 @@ from cabs_core.data.tables.dotted import at, column_of, parsed, shape
 from cabs_core.data.tables.files import opened, readable
 from cabs_core.data.tables.table import Table
 
-_DEEPEST, _MOST_NAMES = 4, 10_000
-
-
-#: where known tools keep the rows of a document -> fields that show that the tool wrote it
+#: Depth of dotted names that are listed.
+_DEEPEST = 4
+#: Number of names that are listed, at most.
+_MOST_NAMES = 10_000
+#: {path of the rows in documents of a known tool: fields that show that the tool wrote the document}
 _KNOWN = {
     "results.results": ("evalId", "config"),  # promptfoo
     "samples": ("eval",),  # Inspect
 }
-#: columns that a table with a column a key has; a mapping with one of them is no mapping of rows
+#: Columns of a table that is written as {column: values}. A mapping with one of them is no mapping of rows.
 _TABLE_COLUMNS = frozenset({"prompt", "model", "score"})
 
 
 class Nested(dict[str, Any]):
-    """A row of a document. document: the object that holds all rows."""
+    """A row of a document.
+
+    Attributes:
+        document: the object that holds all rows.
+    """
 
     document: Mapping[str, Any]
 
@@ -36,18 +41,19 @@ class Nested(dict[str, Any]):
 def read_records(
     path: Path, holders: Collection[str] = (), rows: str | None = None
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    r"""(number from 1, record) of a JSON file, whatever its name says: a record a line, or one document.
+    r"""Yield the records of a JSON file with their numbers from 1, whatever the file's name says.
 
-    A line ends at "\n" and nowhere else; a line without anything but white space is no record.
+    The file holds one record a line, or one document. A line ends at "\n" and nowhere else. A line of white
+    space is no record.
     A document is a list of records, an object with one list of them, or a table as pandas writes it.
 
     Args:
-        holders: the fields of a document that may hold the records,
-            where only these do and any other is a record itself.
+        holders: fields of a document that may hold the records. If any are given, a document without them is
+            a record itself.
         rows: dotted path in a document, or in the object of a line, to the list or mapping of its rows.
 
     Raises:
-        DataError: it cannot be read, is no JSON, or a record is no object.
+        DataError: the file cannot be read, is no JSON, or a record is no object.
     """
     with readable(path), opened(path) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
@@ -55,13 +61,17 @@ def read_records(
         for number, record in enumerate(values if rows is None else _rows_at(path, values, rows), 1):
             if not isinstance(record, Mapping):
                 raise DataError(
-                    f"{path}, row {number}: expected a JSON object, found {type(record).__name__}"
+                    f"{path}, row {number}: expected a JSON object, found {type(record).__name__}. Write "
+                    "every record as an object, or name the path to the rows in source.rows"
                 )
             yield number, record
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """An object of JSON, of which Python would take the last value of a name in silence."""
+    """Return an object of JSON, or raise ValueError if a name stands twice in it.
+
+    Python would take the last value in silence.
+    """
     record = dict(pairs)
     if len(record) < len(pairs):
         twice = Counter(name for name, _ in pairs).most_common(1)[0][0]
@@ -73,6 +83,7 @@ _parsed = json.JSONDecoder(object_pairs_hook=_once).decode
 
 
 def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> Iterator[Any]:
+    """Yield the records of a file: those of its document, or the value of every line."""
     filled = (line for line in lines if line.strip())
     start = next(filled, "")
     try:
@@ -95,10 +106,17 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
                 "expected one JSON object a line, or one JSON document"
             ) from None
         yield value
-        following, number = next(filled, None), number + 1
+        following = next(filled, None)
+        number += 1
 
 
 def _document(path: Path, text: str, first_line: Exception) -> Any:
+    """Return the document of a file.
+
+    Args:
+        first_line: the error of the first line alone, which the message names if the file is not one
+            document.
+    """
     try:
         return _parsed(text)
     except (ValueError, RecursionError) as error:
@@ -110,19 +128,25 @@ def _document(path: Path, text: str, first_line: Exception) -> Any:
 
 
 def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
-    """The records of a document: a list, one in an object, or pandas' split, columns, index, list."""
+    """Return the records of a document.
+
+    The document is a list of records, an object with one list of them, or a table as pandas writes it (orient
+    split, columns, index or list). Any other document is one record.
+    """
     if isinstance(document, list):
         return document
     if not isinstance(document, Mapping) or not document:
         return [document]
     for place, marks in _KNOWN.items():
-        if any(mark in document for mark in marks) and isinstance(rows := at(document, place), list):
+        rows = at(document, place) if any(mark in document for mark in marks) else None
+        if isinstance(rows, list):
             return [_nested(row, document) for row in rows]
     if holders:
         if "" in holders:
             return [document]
         return next((document[h] for h in holders if isinstance(document.get(h), list)), [document])
-    columns, data = document.get("columns"), document.get("data")
+    columns = document.get("columns")
+    data = document.get("data")
     if isinstance(columns, list) and isinstance(data, list) and all(isinstance(row, list) for row in data):
         return [dict(zip(columns, row, strict=False)) for row in data]
     lists = [
@@ -146,20 +170,22 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
 
 
 def _are_equal_objects(document: Mapping[str, Any]) -> bool:
-    """Whether a mapping holds rows by their ids: objects with nearly the same fields."""
+    """Return True if a mapping holds rows by their ids: objects with nearly equal fields."""
     if len(document) < 2 or _TABLE_COLUMNS & document.keys():
         return False
     fields = [set(value) for value in document.values()]
-    shared, all_fields = set.intersection(*fields), set.union(*fields)
+    shared = set.intersection(*fields)
+    all_fields = set.union(*fields)
     return len(shared) >= 2 and 2 * len(shared) >= len(all_fields)
 
 
 def _rows_of_mapping(document: Mapping[str, Any]) -> list[Any]:
-    """Return the rows of a mapping; a row without an id gets its key as `id`."""
+    """Return the rows of a mapping. A row without an id gets its key as `id`."""
     return [{"id": key, **row} if isinstance(row, Mapping) else row for key, row in document.items()]
 
 
 def _nested(row: Any, document: Mapping[str, Any]) -> Any:
+    """Return a row that knows its document. A row that is no object is returned as it is."""
     if not isinstance(row, Mapping):
         return row
     nested = Nested(row)
@@ -180,17 +206,18 @@ def _rows_at(path: Path, documents: Iterator[Any], rows: str) -> Iterator[Any]:
         if not isinstance(found, list):
             raise DataError(
                 f"{path}, row {number}: source.rows is {rows!r:.100}, where {shape(found)} stands; expected "
-                f"a list of objects. The document has {shape(document)}"
+                f"a list of objects. Name the path to such a list. The document has {shape(document)}"
             )
         for row in found:
             yield _nested(row, document) if isinstance(document, Mapping) else row
 
 
 class Records(Table):
-    """Columns are the keys of all records, not of the first."""
+    """A JSON file as a table. The columns are the keys of all records, not of the first alone."""
 
     def __init__(self, path: Path, rows: str | None = None) -> None:
-        self.path, self._rows = path, rows
+        self.path = path
+        self._rows = rows
         self._around: set[str] = set()
         names: dict[str, int] = {}
         for _, record in read_records(path, rows=rows):
@@ -203,10 +230,10 @@ class Records(Table):
         self.columns = [name for name, depth in names.items() if depth == 1]
         self.nested = [name for name, depth in names.items() if depth > 1]
         if not names:
-            raise DataError(f"{path} holds no records")
+            raise DataError(f"{path} holds no records: expected one JSON object a line, or one JSON document")
 
     def has(self, name: str) -> bool:
-        """Whether a field of the rows, or of the document around them, has this name."""
+        """Return True if a field of the rows, or of the document around them, has this name."""
         return super().has(name) or column_of(name, self._around) is not None
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
@@ -221,6 +248,7 @@ class Records(Table):
 
 
 def _note(name: str, value: Mapping[str, Any], depth: int, names: dict[str, int]) -> None:
+    """Add the dotted names within a field to `names`, with their depth."""
     for key, inner in value.items():
         names.setdefault(f"{name}.{key}", depth)
         if isinstance(inner, dict) and depth < _DEEPEST and len(names) < _MOST_NAMES:

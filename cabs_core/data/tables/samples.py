@@ -1,8 +1,8 @@
-"""Answers as lm-evaluation-harness logs them (`--log_samples`): a folder a model,
-a file a task and run, a line a document.
+"""Reads answers that lm-evaluation-harness logs (`--log_samples`).
 
-A line has doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics (names), hashes,
-and each metric under its name. Where a task has several filters, a document has a line for each.
+The harness writes a folder for each model, a file for each task and run, and a line for each document. A line
+has doc_id, doc, target, arguments, resps, filtered_resps, filter, metrics (names), hashes, and each metric
+under its name. If a task has several filters, a document has a line for each.
 """
 
 import re
@@ -17,7 +17,7 @@ from cabs_core.data.tables.dotted import at
 from cabs_core.data.tables.records import read_records
 from cabs_core.data.tables.table import Table
 
-#: fields of a line that are no metrics
+#: Fields of a line that are no metrics.
 _FIELDS = frozenset(
     {
         "doc_id",
@@ -34,16 +34,18 @@ _FIELDS = frozenset(
         "schema_version",
     }
 )
+#: Columns that the table adds to the fields of the lines.
 _MADE = ("query_id", "prompt", "task", "model")
 _NAME = re.compile(r"samples_(?P<task>.+?)(?:_(?P<time>\d{4}-\d\d-\d\dT[\d.:-]+))?\.jsonl")
 
 
 class Samples(Table):
-    """One row per document and model, joined by task and document: query_id, prompt, task, model, score, ...
+    """A table with one row per document and model: query_id, prompt, task, model, score and the fields of the
+    lines.
 
-    `score` is the only metric there is; where there are several, a metric is asked for by its name,
-    as `acc_norm`, or with its filter, as `exact_match,flexible-extract`.
-    The prompt is that of the first model, for each model may have a template of its own.
+    `score` is the only metric. If there are several, a metric is named as `acc_norm`, or with its filter as
+    `exact_match,flexible-extract`. The prompt is that of the first model, since each model may have its own
+    template.
     """
 
     def __init__(self, path: Path, files: Sequence[Path]) -> None:
@@ -51,17 +53,21 @@ class Samples(Table):
         self._files = [(file, *self._run(file)) for file in files]
         runs: dict[tuple[str, str], Path] = {}
         for file, model, task in self._files:
-            if (earlier := runs.setdefault((model, task), file)) != file:
+            earlier = runs.setdefault((model, task), file)
+            if earlier != file:
                 raise DataError(
                     f"{path}: {earlier.name} and {file.name} are two runs of task {task} "
-                    f"by {model}: leave one there"
+                    f"by {model}: remove one of them"
                 )
         self._metrics: dict[tuple[str, str], None] = {}
         keys: dict[str, None] = {}
         for file in files:
             for number, record in read_records(file):
                 if "doc_id" not in record:
-                    raise DataError(f"{file}, row {number}: no doc_id, which lm-evaluation-harness writes")
+                    raise DataError(
+                        f"{file}, row {number}: no doc_id, which lm-evaluation-harness writes in every line: "
+                        "log the samples again, or rename the file"
+                    )
                 keys |= dict.fromkeys(record)
                 self._metrics |= {
                     (name, str(record.get("filter", "none"))): None for name in _metrics(record)
@@ -71,7 +77,7 @@ class Samples(Table):
         self.columns = [*dict.fromkeys([*_MADE, "score", *sorted(scores | kinds), *keys])]
 
     def _run(self, file: Path) -> tuple[str, str]:
-        """(model, task) of a file."""
+        """Return the model and the task of a file."""
         match = _NAME.match(file.name)
         return file.parent.name, match["task"] if match else file.stem
 
@@ -94,7 +100,7 @@ class Samples(Table):
                     if known != record["doc_hash"]:
                         raise DataError(
                             f"{file}, row {number}: document {record['doc_id']} of task {task} "
-                            f"is another one than in {where}"
+                            f"is another one than in {where}: evaluate all models on one version of the task"
                         )
                 made = {"query_id": query, "task": task, "model": model}
                 made["prompt"] = prompts.setdefault(query, _prompt(record))
@@ -109,26 +115,34 @@ class Samples(Table):
         return pd.DataFrame({name: pd.Series(values, dtype=object) for name, values in data.items()})
 
     def _lines(self, file: Path, filters: Collection[str]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-        """The lines of one filter, each document once."""
+        """Yield the numbers and lines of a file, each document once.
+
+        Args:
+            filters: names of filters. Empty takes the first line of every document.
+        """
         seen: set[Any] = set()
         for number, record in read_records(file):
             if filters and str(record.get("filter", "none")) not in filters:
                 continue
             if record["doc_id"] in seen:
                 if filters:
-                    raise DataError(f"{file}, row {number}: document {record['doc_id']} stands there already")
+                    raise DataError(
+                        f"{file}, row {number}: document {record['doc_id']} stands there already: remove one "
+                        "of the lines"
+                    )
                 continue
             seen.add(record["doc_id"])
             yield number, record
 
     def _is_metric(self, name: str) -> bool:
+        """Return True if a name means a metric."""
         return any(name in (metric, f"{metric},{kind}") for metric, kind in self._metrics)
 
     def _metric(self, name: str) -> tuple[str, str | None]:
-        """(metric, its filter) that a name means.
+        """Return the metric that a name means, and its filter.
 
         Raises:
-            DataError: there are several.
+            DataError: the name means several metrics, or the files have none.
         """
         meant = [
             (metric, kind) for metric, kind in self._metrics if name in ("score", metric, f"{metric},{kind}")
@@ -144,7 +158,7 @@ class Samples(Table):
 
 
 def samples_in(files: Sequence[Path]) -> bool:
-    """Whether files hold lines as the harness writes them."""
+    """Return True if all files hold lines of lm-evaluation-harness."""
     return all(
         {"doc_id", "arguments"} <= next((set(record) for _, record in read_records(file)), set())
         for file in files
@@ -152,6 +166,8 @@ def samples_in(files: Sequence[Path]) -> bool:
 
 
 def _metrics(record: Mapping[str, Any]) -> list[str]:
+    """Return the names of the metrics in a line. Without a list of metrics they are all numbers of the "
+    "line."""
     names = record.get("metrics")
     if isinstance(names, list):
         return [name for name in names if name in record]
@@ -159,12 +175,9 @@ def _metrics(record: Mapping[str, Any]) -> list[str]:
 
 
 def _prompt(record: Mapping[str, Any]) -> Any:
-    """What the model was asked: the first argument of the first call, in old and new forms."""
-    return next(
-        (
-            v
-            for path in ("arguments.gen_args_0.arg_0", "arguments.0.0", "arguments.0.arg_0")
-            if (v := at(record, path))
-        ),
-        None,
-    )
+    """Return the prompt of a line: the first argument of the first call, in old and new forms of the log."""
+    for path in ("arguments.gen_args_0.arg_0", "arguments.0.0", "arguments.0.arg_0"):
+        value = at(record, path)
+        if value:
+            return value
+    return None

@@ -1,4 +1,4 @@
-"""A user's table, whatever it is kept in: the names of its columns, and the columns that are asked for."""
+"""A table of a user in any file format: the names of its columns, and the columns that are read."""
 
 import re
 from abc import ABC, abstractmethod
@@ -20,11 +20,11 @@ class Table(ABC):
 
     Attributes:
         path: the file, or the folder.
-        columns: as the table has them, in its order; a name may stand there twice.
+        columns: names in the table's order. A name may stand there twice.
         nested: dotted names within columns that hold mappings.
         first_row: number of the first row in the file, for messages (2 for a CSV file with a header line).
-        parts: (file, number of its first row, rows) of each file of a folder, or of each stretch without
-            empty rows, once rows were read; else empty.
+        parts: (file, number of its first row, number of rows) of each file of a folder, or of each stretch
+            without empty rows. Empty until rows were read, and for one file without empty rows.
     """
 
     path: Path
@@ -35,19 +35,25 @@ class Table(ABC):
 
     @property
     def names(self) -> list[str]:
-        """All names of columns that are known before rows are read."""
+        """Names of all columns that are known before rows are read, dotted ones included."""
         return [*self.columns, *self.nested]
 
     def has(self, name: str) -> bool:
-        """Whether a column has this name, or a dotted path leads into one."""
+        """Return True if a column has this name, or the name is a dotted path into a column."""
         return column_of(name, self.columns) is not None
 
     def place(self, name: str) -> Place:
-        """Where a column that was read stands, for messages."""
+        """Return the place of a column that was read, for messages."""
         return Place(str(self.path), self.first_row, name, parts=self.parts)
 
     def absent(self, name: str, named_by: str, more: str = "") -> DataError:
-        """The error of a column that is not there: what names it, what there is, what may have been meant."""
+        """Return the error for a column that the table lacks, with the present columns and a likely spelling.
+
+        Args:
+            name: of the column.
+            named_by: setting that names the column.
+            more: further advice.
+        """
         header = ""
         if pd.to_numeric(pd.Series(self.columns), errors="coerce").notna().any():
             header = " These look like values: does the first line hold the names of the columns?"
@@ -58,24 +64,26 @@ class Table(ABC):
         )
 
     def read(self, names: Iterable[str], repeated: Collection[str] = ()) -> pd.DataFrame:
-        """The named columns, by these names.
+        """Read the named columns.
 
         Nothing is guessed: text stays text, lists and mappings stay what they are.
 
         Args:
             names: of columns, or dotted paths into columns of structs, lists,
                 maps or JSON texts (`meta.scores.0`).
-            repeated: names whose texts occur in many rows, to be held once each (categorical).
+            repeated: names of columns whose texts occur in many rows. They become categorical columns, which
+                hold each text once.
 
         Raises:
-            DataError: the table cannot be read, a name stands for no column, for two,
-                or for a path that no row has.
+            DataError: the table cannot be read, a name belongs to no column or to two columns, or is a path
+                that no row has.
         """
         columns = list(dict.fromkeys(names))
         twice = {name for name, count in Counter(self.columns).items() if count > 1}
         for name in columns:
             if not self.has(name):
-                raise DataError(f"{self.path}: no column {name!r:.100}")
+                names_there = listed(self.names, 400)
+                raise DataError(f"{self.path}: no column {name!r:.100}; columns are: {names_there}")
             place = column_of(name, self.columns)
             if place is not None and place[0] in twice:
                 raise DataError(f"{self.path}: two columns are called {place[0]!r:.100}; rename one")
@@ -87,17 +95,20 @@ class Table(ABC):
 
     @abstractmethod
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
-        """What `read` returns, each of whose names `has`; a path that no row has is empty."""
+        """Return the data frame of `read` for names that the table has. A path that no row has is empty."""
 
     def _no_such_path(self, name: str) -> DataError:
+        """Return the error for a path that no row has, with the content of the column."""
         column, path = column_of(name, self.columns) or (name, "")
         values = self.load([column], ())[column].dropna()
         holds = f"column {column!r:.100} holds {shape(at(values.iloc[0], '') if len(values) else None)}"
-        return DataError(f"{self.path}: no row has a value at {path!r:.100} of {column!r:.100}; {holds}")
+        return DataError(
+            f"{self.path}: no row has a value at {path!r:.100} of {column!r:.100}; {holds}. Correct the path"
+        )
 
 
 def named_columns(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Columns of a frame, or what stands at dotted paths in them, by these names."""
+    """Return columns of a frame, or the values at dotted paths in its columns, under the given names."""
     places = {name: column_of(name, frame.columns) for name in names}
     return pd.DataFrame(
         {
@@ -108,10 +119,11 @@ def named_columns(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
 
 
 class FrameTable(Table):
-    """A data frame that is at hand; messages call it `table`."""
+    """A table that is a data frame in memory. Messages call it `table`."""
 
     def __init__(self, frame: pd.DataFrame) -> None:
-        self.path, self.columns = Path("table"), [str(column) for column in frame.columns]
+        self.path = Path("table")
+        self.columns = [str(column) for column in frame.columns]
         self._frame = frame.set_axis(self.columns, axis=1).reset_index(drop=True)
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
@@ -119,13 +131,15 @@ class FrameTable(Table):
 
 
 class Shards(Table):
-    """Several files with the same columns, one after the other; `model=NAME` in a folder's name is a column.
+    """Several files with equal columns, one after the other.
 
-    Columns are those of all files; where one lacks a column, its rows have no value there.
+    The columns are those of all files. If a file lacks a column, its rows have no value there. A folder with
+    a name such as `model=NAME` gives its files the column `model`.
     """
 
     def __init__(self, path: Path, tables: Sequence[Table]) -> None:
-        self.path, self._tables = path, tables
+        self.path = path
+        self._tables = tables
         self._folders = [self._named(table.path) for table in tables]
         self.columns = list(dict.fromkeys(c for t in tables for c in [*dict.fromkeys(t.columns)]))
         self.columns += [
@@ -133,11 +147,14 @@ class Shards(Table):
         ]
 
     def _named(self, file: Path) -> dict[str, str]:
+        """Return {column: value} that the folders of a file name."""
         folders = file.relative_to(self.path).parts[:-1] if file.is_relative_to(self.path) else ()
-        return {m[1]: m[2] for part in folders if (m := re.fullmatch(r"([^=]+)=(.+)", part))}
+        matches = (re.fullmatch(r"([^=]+)=(.+)", part) for part in folders)
+        return {match[1]: match[2] for match in matches if match}
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
-        frames, parts = [], list[tuple[str, int, int]]()
+        frames = []
+        parts: list[tuple[str, int, int]] = []
         for table, folders in zip(self._tables, self._folders, strict=True):
             there = [name for name in names if name not in folders and table.has(name)]
             anchor = there or table.columns[:1]  # for the number of rows
@@ -156,6 +173,7 @@ class Shards(Table):
 
 
 def _joined(columns: list[pd.Series]) -> Any:
+    """Return columns of several files as one column."""
     if columns and all(isinstance(c.dtype, pd.CategoricalDtype) for c in columns):
         return pd.api.types.union_categoricals(columns)
     kinds = {str(c.dtype) for c in columns}

@@ -38,7 +38,7 @@ from cabs_core.router.build import BUNDLE, build_bundle
 from cabs_core.router.bundle import HEADER, prompt_hashes, read_manifest, seen_prompts
 from cabs_core.router.checks import compare_with_champion
 from cabs_core.router.compare_on_log import compare_on_log
-from cabs_core.router.joining import Scored, add_model, gone
+from cabs_core.router.joining import NewModel, Scored, add_model, removed_models
 from cabs_core.router.policies_on_log import held_out, merged_names, read_decisions
 from cabs_core.router.promotion import Comparison, previous, promote
 from cabs_core.router.router import Router
@@ -128,7 +128,7 @@ def lacking(chain: Chain) -> list[str]:
     record = chain.store.record(chain.stage("outcomes").parts)
     if names is None:
         names = [] if record is None else OutcomesSummary.of(record).models
-    there = {*read_manifest(place, verify=False).names, *gone(place)}
+    there = {*read_manifest(place, verify=False).names, *removed_models(place)}
     return [model for model in names if model not in there]
 
 
@@ -154,7 +154,7 @@ def take_in(chain: Chain) -> dict[str, int]:
         rows = np.flatnonzero(train if table.answered is None else train & (table.answered[:, at] > 0))
         prompts = [table.prompts[i] for i in rows]
         scored = Scored(prompts, table.scores[rows, at], table.costs[rows, at])
-        add_model(place, model, scored=scored, log=default_log(place))
+        add_model(place, NewModel(model, scored=scored), log=default_log(place))
         joined[model] = len(rows)
     return joined
 

@@ -26,7 +26,7 @@ from cabs_core.evaluation.replay import latency as online_calls
 from cabs_core.evaluation.replay.held_out import validation_plays
 from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.stages.replay_problem import fold_problems
-from cabs_core.router.budget import replay_budgets
+from cabs_core.router.budget import BudgetReplay, replay_budgets
 from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size, deployable
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
@@ -190,17 +190,14 @@ def _budgets(
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     ends = (min(pool.replay.rhos), max(pool.replay.rhos))
     try:
-        return replay_budgets(
-            problem,
-            choice.policy,
-            pool.router.budgets,
+        settings = BudgetReplay(
             rhos=ends,
             start=min(max(choice.rho, ends[0]), ends[1]),
-            curve=curve,
             seed=pool.replay.order_seed,
             pool=pool.name,
             options=tuned_options(inputs).get(choice.policy, {}),
         )
+        return replay_budgets(problem, choice.policy, pool.router.budgets, settings, curve=curve)
     except RouterError as error:
         return str(error)
 

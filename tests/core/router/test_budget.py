@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,7 +11,14 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import RouterError
 from cabs_core.evaluation.replay import replay
-from cabs_core.router.budget import port_price, replay_budget, replay_budgets, replay_port, spending
+from cabs_core.router.budget import (
+    BudgetReplay,
+    port_price,
+    replay_budget,
+    replay_budgets,
+    replay_port,
+    spending,
+)
 from cabs_core.router.pacer import first_rho
 
 
@@ -21,7 +30,7 @@ def problem() -> ReplayProblem:
 @pytest.mark.parametrize("policy", ["hier_mix", "carrot", "pareto_bandit"])
 def test_a_budget_that_does_not_bind_changes_nothing(problem, policy):
     most = float(problem.costs.max())
-    free = replay_budget(problem, policy, 10 * most, rhos=(0.0, 1000.0), trials=2, seed=4)
+    free = replay_budget(problem, policy, 10 * most, BudgetReplay(rhos=(0.0, 1000.0), trials=2, seed=4))
     plain = replay(problem, policy, 0.0, 2, 4)
     assert np.array_equal(free.order, plain.order) and np.array_equal(free.actions, plain.actions)
     assert (free.rhos == 0.0).all()
@@ -31,11 +40,11 @@ def test_a_budget_that_does_not_bind_changes_nothing(problem, policy):
 @pytest.mark.parametrize("policy", ["hier_mix", "carrot"])
 def test_a_budget_within_reach_is_met(problem, policy):
     spent = [
-        replay_budget(problem, policy, 1e9, rhos=(rho, rho + 1e-9), trials=2).row()["spent"]
+        replay_budget(problem, policy, 1e9, BudgetReplay(rhos=(rho, rho + 1e-9), trials=2)).row()["spent"]
         for rho in (0, 2000)
     ]
     target = (spent[0] + spent[1]) / 2
-    result = replay_budget(problem, policy, target, rhos=(0.0, 2000.0), trials=2)
+    result = replay_budget(problem, policy, target, BudgetReplay(rhos=(0.0, 2000.0), trials=2))
     assert result.row()["spent"] == pytest.approx(target, rel=0.02)
     assert result.costs.mean() == pytest.approx(problem.costs[result.order, result.actions].mean())
 
@@ -46,9 +55,9 @@ def test_it_starts_where_validation_spent_the_target(problem):
     curve = spending(validation, "carrot", (0.0, 2000.0), pool="v")
     assert curve["rhos"][0] == 0.0 and curve["rhos"][-1] == 2000.0 and curve["usd"][0] > 2 * curve["usd"][-1]
     target = (curve["usd"][0] + curve["usd"][-1]) / 2
-    ends = {"rhos": (0.0, 2000.0), "trials": 4}
-    (far,) = replay_budgets(short, "carrot", [target], start=2000.0, **ends)
-    (near,) = replay_budgets(short, "carrot", [target], curve=curve, **ends)
+    ends = BudgetReplay(rhos=(0.0, 2000.0), trials=4)
+    (far,) = replay_budgets(short, "carrot", [target], replace(ends, start=2000.0))
+    (near,) = replay_budgets(short, "carrot", [target], ends, curve=curve)
     assert abs(near["off"]) < abs(far["off"])
 
 
@@ -65,7 +74,10 @@ def test_the_first_rho_is_read_off_the_curve():
 def test_rows_name_the_model_that_fits(problem):
     means = problem.offline_costs.mean(axis=0)
     rows = replay_budgets(
-        problem, "carrot", [float(means.min()) / 2, float(means.max())], rhos=(0.0, 2000.0), trials=1
+        problem,
+        "carrot",
+        [float(means.min()) / 2, float(means.max())],
+        BudgetReplay(rhos=(0.0, 2000.0), trials=1),
     )
     assert rows[0]["alone"] == "none fits" and rows[0]["score alone"] is None
     best = int(problem.offline_scores.mean(axis=0).argmax())
@@ -76,14 +88,14 @@ def test_rows_name_the_model_that_fits(problem):
 @pytest.mark.parametrize("policy", ["lin_ucb", "oracle_best"])
 def test_a_policy_of_one_rho_is_refused(problem, policy):
     with pytest.raises(RouterError, match="serves one rho"):
-        replay_budget(problem, policy, 1e-3, rhos=(0.0, 100.0))
+        replay_budget(problem, policy, 1e-3, BudgetReplay(rhos=(0.0, 100.0)))
 
 
 def test_impossible_budgets_are_refused(problem):
     with pytest.raises(RouterError, match="budget"):
-        replay_budget(problem, "carrot", 0.0, rhos=(0.0, 100.0))
+        replay_budget(problem, "carrot", 0.0, BudgetReplay(rhos=(0.0, 100.0)))
     with pytest.raises(RouterError, match="low < high"):
-        replay_budget(problem, "carrot", 1.0, rhos=(100.0, 100.0))
+        replay_budget(problem, "carrot", 1.0, BudgetReplay(rhos=(100.0, 100.0)))
 
 
 def test_ports_price_is_the_minimum_of_the_dual():
@@ -101,7 +113,7 @@ def test_ports_price_is_the_minimum_of_the_dual():
 def test_port_learns_its_price_once_and_plays_by_it(problem):
     spent = problem.costs.mean(axis=0)
     target = float(0.5 * (spent.min() + spent.max()))
-    result = replay_port(problem, target, limit=1e6, trials=2, seed=4)
+    result = replay_port(problem, target, BudgetReplay(trials=2, seed=4), limit=1e6)
     first = int(np.ceil(0.025 * problem.n))
     scores, costs = problem.static_scores["knn"], problem.predicted_costs
     for order, actions, prices in zip(result.order, result.actions, result.rhos, strict=True):
@@ -111,9 +123,12 @@ def test_port_learns_its_price_once_and_plays_by_it(problem):
         for row, arm in zip(order[first : first + 200], actions[first : first + 200], strict=True):
             assert arm == max(range(problem.K), key=lambda j: scores[row, j] - price * costs[row, j])
     np.testing.assert_array_equal(
-        result.order, replay_budget(problem, "knn", target, rhos=(0, 1000), trials=2, seed=4).order
+        result.order,
+        replay_budget(problem, "knn", target, BudgetReplay(rhos=(0, 1000), trials=2, seed=4)).order,
     )
     assert len(np.unique(result.actions[:, :first])) > 1
-    (row,) = replay_budgets(problem, "knn", [target], rhos=(0.0, 2000.0), trials=2, seed=4)
-    port = replay_port(problem, target, limit=100.0 / problem.offline_costs.mean(), trials=2, seed=4).row()
+    (row,) = replay_budgets(problem, "knn", [target], BudgetReplay(rhos=(0.0, 2000.0), trials=2, seed=4))
+    port = replay_port(
+        problem, target, BudgetReplay(trials=2, seed=4), limit=100.0 / problem.offline_costs.mean()
+    ).row()
     assert (row["score port"], row["off port"]) == (port["score"], port["off"])

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from cabs_core.base.errors import RouterError
 from cabs_core.router.charges import LARGEST, PRIOR, Charges, Prices
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 
 TEXT = "How many legs do three spiders have together?"
@@ -79,7 +80,7 @@ def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, co
     """At .1 USD per million tokens; the answer was good."""
     folder = make_bundle("hier_mix", epsilon=0.0)
     prices = dict.fromkeys(Router.load(folder).arms, 0.1) if priced else None
-    router = Router.load(folder, seed=3, prices=prices)
+    router = Router.load(folder, RouterOptions(seed=3, prices=prices))
     model = played(router, 150)
     before = shares(router)[model]
     assert before > 0.6
@@ -91,7 +92,7 @@ def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, co
 def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle, tmp_path):
     folder = make_bundle("carrot", epsilon=0.1)
     prices = dict.fromkeys(Router.load(folder).arms, 0.1)
-    router = Router.load(folder, log=tmp_path / "log.sqlite", prices=prices)
+    router = Router.load(folder, RouterOptions(prices=prices), log=tmp_path / "log.sqlite")
     for i in range(5):
         decision = router.route(f"{TEXT} {i}", tokens=1_000.0)
         row = router.log.decision(id=decision.id)
@@ -102,6 +103,8 @@ def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle,
     assert (factors > 1).any()
     router.save(tmp_path / "saved")
     router.close()
-    again = Router.load(folder, log=tmp_path / "log.sqlite", prices=prices)
+    again = Router.load(folder, RouterOptions(prices=prices), log=tmp_path / "log.sqlite")
     assert np.array_equal(again.learner.charges.factors, factors)
-    assert np.array_equal(Router.load(tmp_path / "saved", prices=prices).learner.charges.factors, factors)
+    assert np.array_equal(
+        Router.load(tmp_path / "saved", RouterOptions(prices=prices)).learner.charges.factors, factors
+    )

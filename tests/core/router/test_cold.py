@@ -17,8 +17,9 @@ from cabs_core.evaluation.ope.intervals import LEAST
 from cabs_core.pipeline.commands.export_cli import export
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.cold import build_cold
-from cabs_core.router.decidable import in_words, reach
+from cabs_core.router.decidable import in_words, reach_of
 from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.price_prior import HIGHEST, LOWEST, prior_scores
 from cabs_core.router.router import Router
 
@@ -54,7 +55,7 @@ def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
     assert manifest.names == list(MODELS) and manifest.evidence == {} and manifest.provenance["cold"] is True
     assert "Nothing was measured" in (cold / "README.md").read_text()
     assert "standard error" not in (cold / "README.md").read_text()
-    router = Router.load(cold, seed=1)
+    router = Router.load(cold, RouterOptions(seed=1))
     first = router.route("Write a sonnet about rivers")
     assert min(first.probabilities.values()) >= 0.1 - 1e-9  # a third of epsilon each
     for i in range(300):  # the small one is always right, the others never: against the prior
@@ -67,7 +68,7 @@ def test_it_routes_explores_and_unlearns_its_prior(cold) -> None:
 
 @pytest.mark.parametrize("mode", ["shadow", "guarded"])
 def test_shadow_and_guarded_begin_with_the_fallback(cold, mode) -> None:
-    router = Router.load(cold, mode=mode, epsilon=0.0 if mode == "shadow" else 0.01, seed=2)
+    router = Router.load(cold, RouterOptions(mode=mode, epsilon=0.0 if mode == "shadow" else 0.01, seed=2))
     models = [router.route(f"text {i}").model for i in range(30)]
     assert models.count(read_manifest(cold).fallback) >= 27
     router.close()
@@ -112,19 +113,19 @@ def test_doctor_and_evaluate_agree_on_how_many_scored_calls_can_tell() -> None:
         ["a", "b"], actions, scores, costs, features, names, chance[np.arange(100), actions], chance
     )
     found = evaluate(data, np.tile([1.0, 0.0], (100, 1)), 0.0)
-    said = reach("a", [10.0] * 10, list(scores[actions == 0]), 100)
+    said = reach_of("a", [10.0] * 10, list(scores[actions == 0]), 100)
     assert said.n_eff == pytest.approx(found.n_eff)
     assert said.half_width is None
     assert f"about {said.needed:,} more scored decisions" in found.refused
 
 
 def test_reach_by_hand() -> None:
-    even = reach("a", [2.0] * 60, [1.0, 0.0] * 30, 120)
+    even = reach_of("a", [2.0] * 60, [1.0, 0.0] * 30, 120)
     assert even.n_eff == pytest.approx(60)
     assert even.half_width == pytest.approx(2.001 * 0.5 / np.sqrt(59), rel=1e-3) and even.needed == 0
-    rare = reach("b", [50.0] * 3, [1.0] * 3, 150)
+    rare = reach_of("b", [50.0] * 3, [1.0] * 3, 150)
     assert rare.half_width is None and rare.needed == 150 * (LEAST / 3 - 1) + 50  # two digits, upwards
-    never = reach("c", [], [], 150)
-    text = in_words([even, reach("d", [2.0] * 60, [1.0] * 60, 120), rare, never])
+    never = reach_of("c", [], [], 150)
+    text = in_words([even, reach_of("d", [2.0] * 60, [1.0] * 60, 120), rare, never])
     assert "tell mean scores of a (±0.130), d (±0.049) apart" in text
     assert "b: about 2,400 more scored decisions" in text and "c: no scored decision yet" in text

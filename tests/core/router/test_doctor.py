@@ -13,6 +13,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.router.doctor import examine
 from cabs_core.router.doctor_cli import doctor
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
 
@@ -148,7 +149,7 @@ def test_a_model_whose_scores_left_what_is_expected_is_named(
     make_bundle, test_prompts, tmp_path, policy, follows
 ):
     folder, log = make_bundle(policy, epsilon=1.0), tmp_path / "events.sqlite"
-    router = Router.load(folder, log=log, seed=3)
+    router = Router.load(folder, RouterOptions(seed=3), log=log)
     decisions = [d for _ in range(3) for d in router.route_many(test_prompts)]
     rng, (worse, better) = np.random.default_rng(0), router.arms[:2]
     for d in decisions:
@@ -167,7 +168,7 @@ def test_a_model_whose_scores_left_what_is_expected_is_named(
 
 def test_few_scores_and_many_of_one_prompt_say_nothing(make_bundle, test_prompts, tmp_path):
     folder, log = make_bundle("carrot", epsilon=1.0), tmp_path / "events.sqlite"
-    router = Router.load(folder, log=log, seed=3)
+    router = Router.load(folder, RouterOptions(seed=3), log=log)
     for d in router.route_many([test_prompts[0]] * 300 + test_prompts[:10]):
         router.log.add_reward(d.id, 0.0, 1e-4, "judge", d.id)
     router.log.close()

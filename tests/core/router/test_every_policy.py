@@ -12,6 +12,7 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies
 from cabs_core.base.errors import PolicyError, RouterError
 from cabs_core.router.build import choose_policy
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.policies_on_log import as_table, evaluate_pool, read_decisions
 from cabs_core.router.router import Router
 
@@ -61,7 +62,9 @@ def test_static_routers_serve_without_compiled_code(make_bundle) -> None:
 def test_an_estimate_that_fails_leaves_those_of_others(
     tmp_path, broken_carrot, pool, artifacts, make_bundle, test_prompts
 ) -> None:
-    router = Router.load(make_bundle("ridge", epsilon=0.5), log=tmp_path / "log.sqlite", seed=1)
+    router = Router.load(
+        make_bundle("ridge", epsilon=0.5), RouterOptions(seed=1), log=tmp_path / "log.sqlite"
+    )
     for i, text in enumerate(3 * test_prompts):  # an effective sample size well above 50, whatever is drawn
         router.feedback(router.route(text).id, score=float(i % 2), cost=1e-4)
     router.close()

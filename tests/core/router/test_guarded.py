@@ -15,8 +15,8 @@ from cabs_core.router.guarded import (
     Lead,
     guarded_draw,
     guarded_pmf,
+    initial_lead,
     overlap_weights,
-    starts_from,
 )
 
 FALLBACK = 1
@@ -87,11 +87,11 @@ def test_the_policy_answers_once_it_leads_and_never_from_few_plays():
 
 def test_validation_that_found_a_gain_lets_the_policy_answer_until_scores_contradict_it():
     found = {"mean": 0.1, "se": 0.1 / (STARTS_AT + 1.0), "n": 60.0}
-    assert starts_from(found).routes
-    assert bool(played(0.1, 3000, seed=3, lead=starts_from(found)).routes)
-    assert not played(-0.3, 3000, seed=3, lead=starts_from(found)).routes
-    assert not starts_from({"mean": 0.1, "se": 0.1, "n": 60.0}).routes
-    assert not starts_from({}).routes
+    assert initial_lead(found).routes
+    assert bool(played(0.1, 3000, seed=3, lead=initial_lead(found)).routes)
+    assert not played(-0.3, 3000, seed=3, lead=initial_lead(found)).routes
+    assert not initial_lead({"mean": 0.1, "se": 0.1, "n": 60.0}).routes
+    assert not initial_lead({}).routes
 
 
 def test_a_lead_goes_on_from_its_file_as_if_nothing_had_happened():

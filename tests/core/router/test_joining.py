@@ -17,8 +17,10 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.evaluation.ope.data import LoggedData, read_events
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.doctor_cli import doctor
-from cabs_core.router.joining import MEAN_GAIN, WORST_LOSS, Scored, add_model, remove_model
+from cabs_core.router.joining import MEAN_GAIN, WORST_LOSS, NewModel, Scored, add_model, remove_model
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.promotion import roll_back
+from cabs_core.router.routed import RouteRequest
 from cabs_core.router.router import Router
 from cabs_core.router.scored_table import read_scored
 
@@ -62,12 +64,12 @@ def serve(router, prompts, score=lambda model: 0.5, **asked):
 @pytest.mark.parametrize("policy", [*LEARNING, *STATIC, "best_single", "guarded_knn", "mf"])
 def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy):
     folder = placed(policy)
-    router = Router.load(folder, log=log, seed=1)
+    router = Router.load(folder, RouterOptions(seed=1), log=log)
     before = serve(router, test_prompts[:6])
     waiting = router.route(test_prompts[20])
     learnt = router.learner.learnt
-    name = add_model(folder, "new", scored=scored(test_prompts[30:42]), anyway=True, log=log)
-    grown = Router.load(folder, log=log, seed=1)
+    name = add_model(folder, NewModel("new", scored=scored(test_prompts[30:42]), anyway=True), log=log)
+    grown = Router.load(folder, RouterOptions(seed=1), log=log)
     assert grown.manifest.id == name != router.manifest.id and grown.arms == [*router.arms, "new"]
     late = router.route(test_prompts[21])  # the router of before serves until it is replaced
     made = serve(grown, test_prompts[44:60])
@@ -79,7 +81,7 @@ def test_a_model_joins_and_leaves_every_policy(placed, log, test_prompts, policy
     assert grown.explain(before[0].id)["models"] and grown.explain(made[0].id)["models"][-1]["model"] == "new"
     gone = next(arm for arm in router.arms if arm != grown.manifest.fallback)
     remove_model(folder, gone, log=log)
-    smaller = Router.load(folder, log=log, seed=1)
+    smaller = Router.load(folder, RouterOptions(seed=1), log=log)
     assert smaller.arms == [arm for arm in grown.arms if arm != gone]
     serve(smaller, test_prompts[60:64])
     played = next(d for d in made if d.model == gone) if any(d.model == gone for d in made) else made[0]
@@ -94,17 +96,20 @@ def test_two_models_that_come_at_once_are_both_there(placed, log, test_prompts):
     folder = placed("lin_ts")
     arms = Router.load(folder, log=log).arms
     with ThreadPoolExecutor() as threads:
-        came = [threads.submit(add_model, folder, name, like=arms[0], log=log) for name in ("new", "newer")]
+        came = [
+            threads.submit(add_model, folder, NewModel(name, like=arms[0]), log=log)
+            for name in ("new", "newer")
+        ]
         assert len({one.result() for one in came}) == 2
     assert set(Router.load(folder, log=log).arms) == {*arms, "new", "newer"}
 
 
 def test_what_was_learnt_stays(placed, log, test_prompts):
     folder = placed("lin_ts")
-    router = Router.load(folder, log=log, seed=1)
+    router = Router.load(folder, RouterOptions(seed=1), log=log)
     serve(router, test_prompts[:12], lambda model: float(model == router.arms[2]))
-    add_model(folder, "new", scored=scored(test_prompts[40:60]), log=log)
-    grown = Router.load(folder, log=log, seed=1)
+    add_model(folder, NewModel("new", scored=scored(test_prompts[40:60])), log=log)
+    grown = Router.load(folder, RouterOptions(seed=1), log=log)
     old, new = router.learner.policy.algorithm, grown.learner.policy.algorithm
     np.testing.assert_array_equal(new.models.theta[:-1], old.models.theta)
     assert len(new.models.theta) == 5 and new.models.theta[-1].any()
@@ -113,9 +118,9 @@ def test_what_was_learnt_stays(placed, log, test_prompts):
 @pytest.mark.parametrize("policy", ["hier_mix", "kernel_ridge", "avengers_pro"])
 def test_scored_prompts_say_how_good_it_is(placed, log, test_prompts, policy):
     folder = placed(policy)
-    add_model(folder, "bad", scored=scored(test_prompts[:30], 0.0), log=log)
-    add_model(folder, "good", scored=scored(test_prompts[:30], 1.0, 1e-6), log=log)
-    router = Router.load(folder, log=log, seed=1)
+    add_model(folder, NewModel("bad", scored=scored(test_prompts[:30], 0.0)), log=log)
+    add_model(folder, NewModel("good", scored=scored(test_prompts[:30], 1.0, 1e-6)), log=log)
+    router = Router.load(folder, RouterOptions(seed=1), log=log)
     made = router.route_many(test_prompts[40:])
     score = {arm: np.mean([d.scores[arm] for d in made]) for arm in router.arms}
     assert score["bad"] < 0.25 < 0.75 < score["good"]
@@ -136,18 +141,18 @@ def test_a_static_policy_plays_a_twin_where_it_costs_less_and_a_dear_one_never(
     twin = max(arms, key=lambda arm: sum(d.chosen == arm for d in before))
     prices = {**dict.fromkeys(arms, 1e-3), "cheap": 1e-4, "dear": 1e-2}
     for name in ("dear", "cheap"):
-        add_model(folder, name, like=twin, prices=prices, log=log)
+        add_model(folder, NewModel(name, like=twin, prices=prices), log=log)
     after = Router.load(folder, log=log).route_many(test_prompts[40:60])
     for old, new in zip(before, after, strict=True):
         assert new.chosen == "cheap" or new.chosen == old.chosen != twin
-    only = Router.load(folder, log=log).route_many(test_prompts[40:42], available=["dear"])
+    only = Router.load(folder, log=log).route_many(test_prompts[40:42], RouteRequest(available=["dear"]))
     assert all(d.probabilities["dear"] == 1.0 for d in only)
 
 
 def test_few_scored_prompts_do_not_settle_how_good_a_model_is(placed, log, test_prompts):
     folder = placed("hier_mix")
-    add_model(folder, "new", scored=scored(test_prompts[:8], 0.4, 1e-4), log=log)
-    router = Router.load(folder, log=log, seed=1)
+    add_model(folder, NewModel("new", scored=scored(test_prompts[:8], 0.4, 1e-4)), log=log)
+    router = Router.load(folder, RouterOptions(seed=1), log=log)
     chances = []
     for prompts in (test_prompts[8:8], test_prompts[8:48]):
         serve(router, prompts, lambda model: 1.0, available=["new"])
@@ -161,8 +166,8 @@ def test_a_better_model_is_found_although_it_joined_like_the_worst(placed, log, 
     folder = placed("hier_mix")
     router = Router.load(folder, log=log)
     worst = min(router.manifest.arms, key=lambda arm: arm["mean_score"])["name"]
-    add_model(folder, "new", like=worst, log=log)
-    router, shares = Router.load(folder, log=log, seed=3), []
+    add_model(folder, NewModel("new", like=worst), log=log)
+    router, shares = Router.load(folder, RouterOptions(seed=3), log=log), []
     for part in range(4):
         made = [router.route(f"{text} {part}") for text in test_prompts[:60]]
         shares.append(np.mean([decision.probabilities["new"] for decision in made]))
@@ -175,7 +180,7 @@ def test_a_better_model_is_found_although_it_joined_like_the_worst(placed, log, 
 def test_uniroute_places_a_model_without_scored_prompts_by_the_one_it_is_like(placed, log, test_prompts):
     folder = placed("uniroute")
     arms = Router.load(folder, log=log).arms
-    add_model(folder, "twin", like=arms[1], log=log)
+    add_model(folder, NewModel("twin", like=arms[1]), log=log)
     means = Router.load(folder, log=log).learner.policy.algorithm.predictor.means_
     np.testing.assert_array_equal(means[:, 4], means[:, 1])
 
@@ -184,7 +189,7 @@ def test_a_model_like_another_has_its_scores_at_the_price_of_its_own(placed, log
     folder = placed()
     first = Router.load(folder, log=log)
     prices = dict(zip(first.arms, (1e-2, 1e-3, 5e-3, 1e-4), strict=True))
-    add_model(folder, "twin", like=first.arms[1], prices={**prices, "twin": 2e-3}, log=log)
+    add_model(folder, NewModel("twin", like=first.arms[1], prices={**prices, "twin": 2e-3}), log=log)
     router = Router.load(folder, log=log)
     made = router.route(test_prompts[0])
     assert made.scores["twin"] == pytest.approx(made.scores[first.arms[1]])
@@ -195,8 +200,8 @@ def test_a_model_like_another_has_its_scores_at_the_price_of_its_own(placed, log
 @pytest.mark.parametrize("policy", ["hier_mix", "cabs_c_linear"])
 def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompts, policy):
     folder = placed(policy)
-    add_model(folder, "new", scored=scored(test_prompts[:8], 0.7), log=log)
-    router = Router.load(folder, log=":memory:", seed=2)
+    add_model(folder, NewModel("new", scored=scored(test_prompts[:8], 0.7)), log=log)
+    router = Router.load(folder, RouterOptions(seed=2), log=":memory:")
     drawn = router.route_many(router.predict([test_prompts[10]]) * 20_000)
     for arm in router.arms:
         p, played = (
@@ -209,7 +214,7 @@ def test_propensities_are_exact_once_a_model_has_joined(placed, log, test_prompt
 def test_doctor_says_which_models_there_were_since_when(placed, log):
     folder = placed("lin_ts")
     arms = Router.load(folder, log=log).arms
-    add_model(folder, "new", like=arms[0], log=log)
+    add_model(folder, NewModel("new", like=arms[0]), log=log)
     Router.load(folder, log=log)
     output = CliRunner().invoke(doctor, ["--router", str(folder), "--log", log.place]).output
     assert f"{', '.join([*arms, 'new'])} (new came)" in output
@@ -227,9 +232,9 @@ def test_doctor_says_whether_a_lease_holds(placed, log, seconds, words):
 
 def test_estimates_know_which_models_were_there(placed, log, test_prompts):
     folder = placed("carrot")
-    serve(Router.load(folder, log=log, seed=1), test_prompts[:15])
-    add_model(folder, "new", scored=scored(test_prompts[50:60]), anyway=True, log=log)
-    grown = Router.load(folder, log=log, seed=1)
+    serve(Router.load(folder, RouterOptions(seed=1), log=log), test_prompts[:15])
+    add_model(folder, NewModel("new", scored=scored(test_prompts[50:60]), anyway=True), log=log)
+    grown = Router.load(folder, RouterOptions(seed=1), log=log)
     serve(grown, test_prompts[15:30])
     data = read_events(log, grown.arms, identity=grown.manifest.identity)
     assert len(data) == 30 and data.pmf.shape == (30, 5)
@@ -295,10 +300,10 @@ def test_a_static_router_takes_few_scored_prompts_only_where_it_is_told_to(place
     folder = placed("carrot")
     before = Router.load(folder, log=log).manifest.id
     with pytest.raises(RouterError, match=rf"19 scored prompts.*{MEAN_GAIN:.3f}.*{WORST_LOSS:.3f}.*--anyway"):
-        add_model(folder, "new", scored=scored(test_prompts[:19]), log=log)
+        add_model(folder, NewModel("new", scored=scored(test_prompts[:19])), log=log)
     assert Router.load(folder, log=log).manifest.id == before
-    add_model(folder, "twentieth", scored=scored(test_prompts[:20]), log=log)
-    add_model(folder, "new", scored=scored(test_prompts[:2]), anyway=True, log=log)
+    add_model(folder, NewModel("twentieth", scored=scored(test_prompts[:20])), log=log)
+    add_model(folder, NewModel("new", scored=scored(test_prompts[:2]), anyway=True), log=log)
     assert Router.load(folder, log=log).arms[-2:] == ["twentieth", "new"]
 
 
@@ -306,9 +311,9 @@ def test_a_random_router_refuses_a_model_like_another_and_takes_scored_prompts(p
     folder = placed("random")
     arms = Router.load(folder, log=log).arms
     with pytest.raises(PolicyError, match=arms[0]):
-        add_model(folder, "new", like=arms[0], log=log)
+        add_model(folder, NewModel("new", like=arms[0]), log=log)
     assert Router.load(folder, log=log).arms == arms
-    add_model(folder, "new", scored=scored(test_prompts[:20]), log=log)
+    add_model(folder, NewModel("new", scored=scored(test_prompts[:20])), log=log)
     assert Router.load(folder, log=log).arms == [*arms, "new"]
 
 
@@ -319,8 +324,8 @@ def test_a_free_model_like_another_starts_with_the_utility_of_its_own_price(plac
     cheapest = min(router.manifest.arms, key=lambda arm: arm["mean_cost"])
     margin = 1.0 - router.manifest.rho * cheapest["mean_cost"]
     assert margin > 0.0
-    add_model(folder, "same", like=cheapest["name"], log=log)
-    add_model(folder, "free", like=cheapest["name"], free=True, log=log)
+    add_model(folder, NewModel("same", like=cheapest["name"]), log=log)
+    add_model(folder, NewModel("free", like=cheapest["name"], free=True), log=log)
     theta = Router.load(folder, log=log).learner.policy.algorithm.models.theta
     known = theta[router.arms.index(cheapest["name"])]
     np.testing.assert_allclose(theta[4], known)
@@ -334,11 +339,11 @@ def test_served_and_marked_decisions_of_a_subset_are_drawn_as_logged_after_a_joi
 ):
     folder = placed(policy)
     arms = Router.load(folder, log=log).arms
-    add_model(folder, "new", like=arms[0], log=log)
-    router = Router.load(folder, log=":memory:", seed=2, score_share=0.3, score_rule="seldom")
+    add_model(folder, NewModel("new", like=arms[0]), log=log)
+    router = Router.load(folder, RouterOptions(seed=2, score_share=0.3, score_rule="seldom"), log=":memory:")
     some = [*arms[:2], "new"]
     predicted = router.predict([test_prompts[10]]) * 5_000
-    drawn = router.route_many(predicted, available=some)
+    drawn = router.route_many(predicted, RouteRequest(available=some))
     rows = {row.id: row for row in router.log.decisions()}
     for arm in some:
         p = np.array([d.probabilities[arm] for d in drawn])
@@ -356,16 +361,19 @@ def test_what_cannot_be(placed, log, test_prompts, tmp_path):
     router = Router.load(folder, log=log)
     some = scored(test_prompts[:8])
     for call, words in (
-        (lambda: add_model(folder, router.arms[0], scored=some, log=log), "chooses .* already"),
-        (lambda: add_model(folder, "cabs-rho-3", scored=some, log=log), "the router itself"),
-        (lambda: add_model(folder, " ", scored=some, log=log), "expected a name"),
-        (lambda: add_model(folder, "new ", scored=some, log=log), "no space before or after"),
+        (lambda: add_model(folder, NewModel(router.arms[0], scored=some), log=log), "chooses .* already"),
+        (lambda: add_model(folder, NewModel("cabs-rho-3", scored=some), log=log), "the router itself"),
+        (lambda: add_model(folder, NewModel(" ", scored=some), log=log), "expected a name"),
+        (lambda: add_model(folder, NewModel("new ", scored=some), log=log), "no space before or after"),
         (lambda: Scored([], np.zeros(0)), "at least one"),
         (lambda: Scored(["a", "b"], np.array([1.0, np.nan])), "scores of 2 scored prompts"),
         (lambda: Scored(["a"], np.ones(1), np.array([-1.0])), "costs of 1 scored prompts"),
-        (lambda: add_model(folder, "new", log=log), "scored or like"),
-        (lambda: add_model(folder, "new", like="nobody", log=log), "unknown model 'nobody'"),
-        (lambda: add_model(folder, "new", like=router.arms[0], scored=some, log=log), "scored or like"),
+        (lambda: add_model(folder, NewModel("new"), log=log), "scored or like"),
+        (lambda: add_model(folder, NewModel("new", like="nobody"), log=log), "unknown model 'nobody'"),
+        (
+            lambda: add_model(folder, NewModel("new", like=router.arms[0], scored=some), log=log),
+            "scored or like",
+        ),
         (lambda: remove_model(folder, "nobody", log=log), "unknown model 'nobody'"),
         (lambda: remove_model(folder, router.manifest.fallback, log=log), "fallback"),
     ):

@@ -17,9 +17,10 @@ from cabs_core.base.errors import DataError, RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.outcomes.from_logs import event_frame
 from cabs_core.evaluation.ope.data import read_events
-from cabs_core.router.decidable import reach
+from cabs_core.router.decidable import reach_of
 from cabs_core.router.doctor import examine
-from cabs_core.router.marks import QUEUE, evened, mark, queue
+from cabs_core.router.marks import QUEUE, draw_mark, played_and_marked, queue
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 from cabs_dagster.cli import main
 
@@ -33,16 +34,16 @@ SELDOM = {"score_share": SHARE, "score_rule": "seldom"}
 )
 def test_every_decision_is_marked_with_the_share_and_arms_as_evenly_as_can_be(weights, share):
     p = np.array(weights) / np.sum(weights)
-    both = evened(p, share)
+    both = played_and_marked(p, share)
     assert both.sum() == pytest.approx(share, abs=1e-12) and (both <= p).all() and (both >= 0.0).all()
     below = both < p * (1.0 - 1e-9)  # all others are marked whenever they are played
     level = both[below] / np.sqrt(p[below])
     assert np.allclose(level, level[:1]) and (np.sqrt(p[~below]) <= level.min(initial=1.0) + 1e-6).all()
     arm = int(p.argmax())
-    one = mark(p, arm, share, "seldom", "id")
+    one = draw_mark(p, arm, share, "seldom", "id")
     assert share / np.sqrt(len(p)) - 1e-9 <= one.q <= 1.0 and one.pmf.sum() == pytest.approx(1.0)
-    assert one[:2] == mark(p, arm, share, "seldom", "id")[:2]
-    alike = mark(p, arm, share, "uniform", "id")
+    assert one[:2] == draw_mark(p, arm, share, "seldom", "id")[:2]
+    alike = draw_mark(p, arm, share, "uniform", "id")
     assert alike.q == share and alike.pmf is p
 
 
@@ -52,7 +53,9 @@ def test_every_decision_is_marked_with_the_share_and_arms_as_evenly_as_can_be(we
 )
 def test_marks_are_drawn_as_the_log_says(make_bundle, policy, rule):
     """20,000 decisions: in all, and of every model."""
-    router = Router.load(make_bundle(policy, epsilon=0.2), seed=2, score_share=SHARE, score_rule=rule)
+    router = Router.load(
+        make_bundle(policy, epsilon=0.2), RouterOptions(seed=2, score_share=SHARE, score_rule=rule)
+    )
     router.route_many(router.predict(["What is two plus two?"]) * 20_000)
     rows = router.log.decisions()
     q, marked = np.array([d.q for d in rows]), np.array([d.marked for d in rows])
@@ -73,8 +76,8 @@ def test_marks_are_drawn_as_the_log_says(make_bundle, policy, rule):
 def test_marks_change_nothing_else(make_bundle, test_prompts):
     """The same models from the same probabilities; what was learnt is a function of the log."""
     folder = make_bundle("lin_ts")
-    with_marks = Router.load(folder, seed=1, epsilon=0.0, **SELDOM)
-    without = Router.load(folder, seed=1, epsilon=0.0)
+    with_marks = Router.load(folder, RouterOptions(seed=1, epsilon=0.0, **SELDOM))
+    without = Router.load(folder, RouterOptions(seed=1, epsilon=0.0))
     for text in test_prompts[:40]:
         one, two = with_marks.route(text), without.route(text)
         assert (one.model, one.probabilities) == (two.model, two.probabilities)
@@ -86,10 +89,10 @@ def test_marks_change_nothing_else(make_bundle, test_prompts):
 
 def test_what_was_learnt_is_a_function_of_the_log(make_bundle, test_prompts, tmp_path):
     folder, place = make_bundle("cabs_c_linear", epsilon=0.3), tmp_path / "log.sqlite"
-    router = Router.load(folder, log=place, seed=1, learned=tmp_path / "none", **SELDOM)
+    router = Router.load(folder, RouterOptions(seed=1, learned=tmp_path / "none", **SELDOM), log=place)
     for i, decision in enumerate(router.route_many(test_prompts[:60])):
         router.feedback(decision.id, score=float(i % 2), cost=1e-4)
-    again = Router.load(folder, log=EventLog(place), seed=2)
+    again = Router.load(folder, RouterOptions(seed=2), log=EventLog(place))
     for one, two in zip(
         *(r.learner.policy.algorithm.state()[0].values() for r in (router, again)), strict=True
     ):
@@ -101,11 +104,11 @@ def test_what_was_learnt_is_a_function_of_the_log(make_bundle, test_prompts, tmp
 def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prompts, tmp_path):
     log = EventLog(tmp_path / "log.sqlite")
     folder = make_bundle("hier_mix", epsilon=0.3)
-    before = Router.load(folder, log=log, seed=1, keep_prompts=True)
+    before = Router.load(folder, RouterOptions(seed=1, keep_prompts=True), log=log)
     for decision in before.route_many(test_prompts[:10]):
         before.feedback(decision.id, score=1.0, cost=1e-4)
     assert read_events(log, before.arms).weights is None
-    router = Router.load(folder, log=log, seed=1, keep_prompts=True, **SELDOM)
+    router = Router.load(folder, RouterOptions(seed=1, keep_prompts=True, **SELDOM), log=log)
     routed = router.route_many(test_prompts[10:])
     chance = [d for d in routed if not d.marked]
     for decision in chance:
@@ -129,9 +132,9 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
     np.testing.assert_allclose(frame["propensity"][frame["score"].notna()], data.propensities)
     facts = examine(folder, tmp_path / "log.sqlite")
     assert facts["rewards"] == len(rows) and facts["unscored"] == 0
-    assert reach("a", [0.0, 0.0], [1.0, 0.0], 2).n_eff == 0.0  # by chance alone
+    assert reach_of("a", [0.0, 0.0], [1.0, 0.0], 2).n_eff == 0.0  # by chance alone
     nothing_wanted = EventLog(":memory:")
-    router = Router.load(folder, log=nothing_wanted, seed=1, score_share=0.01)
+    router = Router.load(folder, RouterOptions(seed=1, score_share=0.01), log=nothing_wanted)
     decision = next(d for d in router.route_many(test_prompts) if not d.marked)
     router.feedback(decision.id, score=1.0)
     with pytest.raises(DataError, match=r"\b1 scores.*not marked"):
@@ -140,7 +143,7 @@ def test_scores_by_chance_teach_and_no_estimate_sees_them(make_bundle, test_prom
 
 def test_the_queue(make_bundle, test_prompts, tmp_path):
     folder, place = make_bundle("lin_ts", epsilon=0.1), tmp_path / "log.sqlite"
-    router = Router.load(folder, log=place, seed=1, score_share=1.0)
+    router = Router.load(folder, RouterOptions(seed=1, score_share=1.0), log=place)
     ids = [router.route(text, caller="me").id for text in test_prompts[:6]]
     router.finish(ids[0], status="answered", cost=0.25, response_id="r0")
     router.finish(ids[1], status="error")
@@ -167,6 +170,6 @@ def test_the_queue(make_bundle, test_prompts, tmp_path):
 @pytest.mark.parametrize("share", [0.0, -0.1, 1.5, float("nan"), "lots", True])
 def test_a_share_is_a_share(make_bundle, share):
     with pytest.raises(RouterError, match="score_share"):
-        Router.load(make_bundle("lin_ts"), score_share=share)
+        Router.load(make_bundle("lin_ts"), RouterOptions(score_share=share))
     with pytest.raises(RouterError, match=r"score_rule 'best': .*uniform, seldom"):
-        Router.load(make_bundle("lin_ts"), score_rule="best")
+        Router.load(make_bundle("lin_ts"), RouterOptions(score_rule="best"))

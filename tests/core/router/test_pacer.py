@@ -13,7 +13,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.options import RouterOptions
-from cabs_core.router.pacer import Pacer, highest_rho
+from cabs_core.router.pacer import Budget, Pacer, highest_rho
 from cabs_core.router.router import Router
 from cabs_server.cli import serve
 
@@ -34,13 +34,13 @@ def spend(pacer: Pacer, n: int, seed: int = 0, seconds=None) -> np.ndarray:
 @pytest.mark.parametrize("target", [2.5e-4, 6e-4, 1e-3, 2e-3])  # the first one needs rho 1,500
 @pytest.mark.parametrize("start", [0.0, 300.0, 1000.0])
 def test_the_mean_cost_is_the_target(target, start):
-    costs = [spend(Pacer(per_request=target, start=start), 5000, seed).mean() for seed in range(4)]
+    costs = [spend(Pacer(Budget(per_request=target, start=start)), 5000, seed).mean() for seed in range(4)]
     assert np.mean(costs) == pytest.approx(target, rel=0.02)
 
 
 def test_a_target_per_day():
     clock = [0.0]
-    pacer = Pacer(per_day=10.0, start=300.0, clock=lambda: clock[0])
+    pacer = Pacer(Budget(per_day=10.0, start=300.0), clock=lambda: clock[0])
     costs = spend(pacer, 20_000, seconds=clock)  # 8,640 calls a day, 1.16e-3 USD each
     assert costs.sum() / (clock[0] / 86_400) == pytest.approx(10.0, rel=0.02)
     assert pacer.spent == pytest.approx(costs.sum())
@@ -48,7 +48,7 @@ def test_a_target_per_day():
 
 
 def test_out_of_reach_rho_waits_at_its_end():
-    cheap, dear = Pacer(per_request=1.0), Pacer(per_request=1e-9)
+    cheap, dear = Pacer(Budget(per_request=1.0)), Pacer(Budget(per_request=1e-9))
     spend(cheap, 200), spend(dear, 200)
     assert cheap.rho == 0.0 and dear.rho == 2000.0
 
@@ -56,7 +56,7 @@ def test_out_of_reach_rho_waits_at_its_end():
 @settings(max_examples=50)
 @given(st.lists(st.floats(0, 1e6), max_size=50), st.floats(1e-9, 1e3))
 def test_rho_stays_in_range_whatever_calls_cost(costs, target):
-    pacer = Pacer(per_request=target, low=10.0, high=20.0)
+    pacer = Pacer(Budget(per_request=target, low=10.0, high=20.0))
     assert all(10.0 <= pacer.spend(c) <= 30.0 for c in costs)
     assert pacer.spent == pytest.approx(sum(costs)) and pacer.calls == len(costs)
 
@@ -75,15 +75,15 @@ def test_rho_stays_in_range_whatever_calls_cost(costs, target):
 )
 def test_impossible_budgets(options):
     with pytest.raises(RouterError, match="budget"):
-        Pacer(**options)
+        Pacer(Budget(**options))
 
 
 def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
     """A request with three attempts is one request, for the pacer that saw them and for one that reads the
     log."""
     place = tmp_path / "log.sqlite"
-    seen = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
-    second = Router.load(make_bundle("carrot"), log=place, budget_per_request=1e-3)
+    seen = Router.load(make_bundle("carrot"), RouterOptions(budget_per_request=1e-3), log=place)
+    second = Router.load(make_bundle("carrot"), RouterOptions(budget_per_request=1e-3), log=place)
     for i in range(10):
         for status, cost in (("error", None), ("timeout", 2e-4), ("answered", 5e-4)):
             seen.finish(seen.route(f"question {i}").id, status=status, cost=cost)
@@ -95,20 +95,20 @@ def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
 
 
 def test_a_day_may_begin_with_a_failed_attempt():
-    pacer = Pacer(per_day=1.0, clock=lambda: 0.0)
+    pacer = Pacer(Budget(per_day=1.0), clock=lambda: 0.0)
     assert pacer.spend(1e-3, answered=False) >= 0.0
 
 
 def test_a_target_below_what_the_end_costs_is_told_before_and_by_what_was_spent():
-    pacer = Pacer(per_request=5e-5, least=3.58e-4)
+    pacer = Pacer(Budget(per_request=5e-5, least=3.58e-4))
     assert "$0.00005 a request" in pacer.problem()
     assert "rho 2000" in pacer.problem() and "$0.000358" in pacer.problem()
-    assert Pacer(per_request=4e-4, least=3.58e-4).problem() is None
-    assert Pacer(per_request=5e-5).problem() is None
+    assert Pacer(Budget(per_request=4e-4, least=3.58e-4)).problem() is None
+    assert Pacer(Budget(per_request=5e-5)).problem() is None
     spend(pacer, 2000)  # 4e-3 / 21 a call at the end
     assert pacer.rho == pacer.high and "calls cost $0.000" in pacer.problem()
     assert "$0.00005 were allowed" in pacer.problem()
-    reached = Pacer(per_request=6e-4, least=7e-4)  # calls turn out cheaper than expected
+    reached = Pacer(Budget(per_request=6e-4, least=7e-4))  # calls turn out cheaper than expected
     assert "expected" in reached.problem()
     reached.resume(2000.0)
     for _ in range(100):
@@ -118,7 +118,7 @@ def test_a_target_below_what_the_end_costs_is_told_before_and_by_what_was_spent(
 
 def test_a_target_per_day_is_told_by_what_was_spent_and_withdrawn():
     clock = [0.0]
-    pacer = Pacer(per_day=0.1, start=0.0, clock=lambda: clock[0])
+    pacer = Pacer(Budget(per_day=0.1, start=0.0), clock=lambda: clock[0])
     assert pacer.problem() is None
     spend(pacer, 3000, seconds=clock)  # 8,640 calls a day at 1.9e-4 USD and more
     assert "$0.10 a day" in pacer.problem()
@@ -134,8 +134,8 @@ def test_what_a_bundle_can_reach_is_in_it(make_bundle):
     assert curve["rhos"][-1] == highest_rho(min(manifest.rhos), max(manifest.rhos)) == 1800.0
 
     def least_of(**options):
-        resolved = RouterOptions(budget_per_request=1e-9, **options).of(manifest)
-        return Pacer.of(manifest, resolved, any_rho=True).least
+        resolved = RouterOptions(budget_per_request=1e-9, **options).completed(manifest)
+        return Pacer.for_bundle(manifest, resolved, any_rho=True).least
 
     least = {e: least_of(epsilon=e) for e in (0.0, 0.5, 1.0)}
     assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]

@@ -12,12 +12,12 @@ from cabs_core.data.pool_files.sections import MARGIN
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.intervals import sequence_half_width
 from cabs_core.router.compare_on_log import compare_policies
-from cabs_core.router.promotion import judge
+from cabs_core.router.promotion import Difference, judge
 
 
 @given(st.floats(-0.3, 0.3), st.floats(1e-4, 0.2), st.integers(10, 100_000), st.floats(0.001, 0.2))
 def test_the_interval_decides(difference: float, se: float, n: int, margin: float) -> None:
-    verdict = judge(0.5, 0.5 + difference, difference, se, n, margin)
+    verdict = judge(Difference(0.5, 0.5 + difference, difference, se, n), margin)
     assert verdict.promote == (verdict.low > -margin and verdict.high >= 0)
     reasons = [
         word in verdict.reason for word in ("not worse by more than", "worse beyond noise", "cannot tell")
@@ -32,11 +32,11 @@ def test_the_interval_decides(difference: float, se: float, n: int, margin: floa
 
 def test_what_is_needed_by_a_sequence_is_more() -> None:
     fixed, always = (
-        judge(0.5, 0.5, 0.0, 0.02, 400, 0.02, half_width=width)
+        judge(Difference(0.5, 0.5, 0.0, 0.02, 400, half_width=width), 0.02)
         for width in (lambda n: 1.96, sequence_half_width)
     )
     assert 1.7 < always.needed / fixed.needed < 2.2 and not always.promote
-    assert judge(0.5, 0.5, 0.0, 1e-6, 400, 0.02, least=800.0).needed == 800
+    assert judge(Difference(0.5, 0.5, 0.0, 1e-6, 400, least=800.0), 0.02).needed == 800
 
 
 def log(rng, n: int, worse: float):

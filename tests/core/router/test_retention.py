@@ -16,6 +16,7 @@ from cabs_core.base.errors import LogError, RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.retention import compact, retract
 from cabs_core.evaluation.ope.data import read_events
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 from cabs_dagster.cli import main
 
@@ -43,7 +44,7 @@ def state(router: Router) -> tuple:
 )
 def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path_factory, steps, name):
     folder, place = make_bundle(name, epsilon=0.3), tmp_path_factory.mktemp("retract")
-    router = Router.load(folder, log=place / "log.sqlite", seed=1)
+    router = Router.load(folder, RouterOptions(seed=1), log=place / "log.sqlite")
     ids = [d.id for d in router.route_many(test_prompts[:12])]
     never = EventLog(place / "never.sqlite")
     events, gone = [], set()
@@ -66,7 +67,7 @@ def test_what_was_taken_back_was_never_there(make_bundle, test_prompts, tmp_path
         cost = next(r.cost for r in router.log.rewards() if (r.decision_id, r.source) == (target, source))
         assert never.add_reward(target, score, cost, source, f"{target}:{source}") == "recorded"
     never.close()
-    untouched = Router.load(folder, log=place / "never.sqlite", learned=place / "elsewhere")
+    untouched = Router.load(folder, RouterOptions(learned=place / "elsewhere"), log=place / "never.sqlite")
     assert state(router) == state(untouched)
     assert [(r.decision_id, r.score, r.teaches) for r in router.log.rewards()] == [
         (r.decision_id, r.score, r.teaches) for r in untouched.log.rewards()
@@ -131,7 +132,7 @@ def test_compacting_changes_nothing_that_is_learnt_or_estimated(
     make_bundle, test_prompts, tmp_path_factory, steps
 ):
     folder, place = make_bundle("hier_mix", epsilon=0.3), tmp_path_factory.mktemp("compact")
-    router = Router.load(folder, log=place / "log.sqlite", seed=2)
+    router = Router.load(folder, RouterOptions(seed=2), log=place / "log.sqlite")
     asked: list[str] = []
     scored: set[str] = set()
     cut = 0.0

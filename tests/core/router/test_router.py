@@ -18,6 +18,7 @@ from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.policies.request import Decision
 from cabs_core.base.errors import RouterError
 from cabs_core.base.units import SECONDS_PER_DAY
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 
 
@@ -148,19 +149,19 @@ def test_a_policy_of_one_rho_says_so(make_bundle, test_prompts):
     with pytest.raises(RouterError, match="lin_ts serves rho 300 only"):
         router.route(test_prompts[0], rho=900)
     with pytest.raises(RouterError, match=r"budget.*rho"):
-        Router.load(make_bundle("lin_ts"), budget_per_request=1e-3)
+        Router.load(make_bundle("lin_ts"), RouterOptions(budget_per_request=1e-3))
 
 
 def test_batches_decide_as_single_calls(make_bundle, test_prompts):
     folder = make_bundle("lin_ucb", epsilon=0.0)
-    one, many = Router.load(folder, seed=4), Router.load(folder, seed=4)
+    one, many = Router.load(folder, RouterOptions(seed=4)), Router.load(folder, RouterOptions(seed=4))
     single = [one.route(text).model for text in test_prompts[:20]]
     assert single == [d.model for d in many.route_many(test_prompts[:20])]
     assert many.route_many([]) == []
 
 
 def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
-    router = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
+    router = Router.load(make_bundle("carrot", epsilon=0.2), RouterOptions(seed=2))
     decisions = [router.route(test_prompts[i % 20]) for i in range(800)]
     explored = np.mean([d.explored for d in decisions])
     assert abs(explored - 0.2) < 4 * np.sqrt(0.16 / 800)
@@ -168,13 +169,15 @@ def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
         assert d.propensity == pytest.approx(0.8 * (d.model == d.chosen) + 0.2 / 4)
         assert d.explored or d.model == d.chosen
     # what was drawn can be drawn again from the log
-    again = Router.load(make_bundle("carrot", epsilon=0.2), seed=2)
+    again = Router.load(make_bundle("carrot", epsilon=0.2), RouterOptions(seed=2))
     assert {d.explored for d in decisions} == {True, False}
     assert again.route(test_prompts[0]).chosen == decisions[0].chosen
 
 
 def test_shadow_answers_with_the_fallback_and_logs_what_it_wanted(make_bundle, test_prompts):
-    router = Router.load(make_bundle("carrot", epsilon=0.2), mode="shadow", fallback="claude-v1")
+    router = Router.load(
+        make_bundle("carrot", epsilon=0.2), RouterOptions(mode="shadow", fallback="claude-v1")
+    )
     decisions = router.route_many(test_prompts[:40])
     assert {d.model for d in decisions} == {"claude-v1"} and all(d.propensity == 1.0 for d in decisions)
     assert {d.chosen for d in decisions} - {"claude-v1"}
@@ -189,7 +192,8 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
     way."""
     for good in (True, False):
         router = Router.load(
-            make_bundle("carrot", epsilon=0.5), mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3
+            make_bundle("carrot", epsilon=0.5),
+            RouterOptions(mode="guarded", fallback="mistralai_mistral-7b-chat", seed=3),
         )
         assert not router.learner.lead.routes
         for i in range(300):
@@ -205,9 +209,9 @@ def test_guarded_leaves_the_fallback_with_evidence_only(make_bundle, test_prompt
             expected = 0.5 * (d.model == answering) + 0.25 * (d.model == waiting) + 0.25 / 4
             assert d.propensity == pytest.approx(expected)
     with pytest.raises(RouterError, match="guarded needs epsilon"):
-        Router.load(make_bundle("carrot", epsilon=0.0), mode="guarded")
+        Router.load(make_bundle("carrot", epsilon=0.0), RouterOptions(mode="guarded"))
     with pytest.raises(RouterError, match="mode 'fast'"):
-        Router.load(make_bundle("carrot"), mode="fast")
+        Router.load(make_bundle("carrot"), RouterOptions(mode="fast"))
 
 
 def test_explain(router, test_prompts):
@@ -240,7 +244,7 @@ def test_an_outcome_teaches_what_the_policy_alone_would_learn(make_bundle, test_
     expected.
     """
     for name in ("lin_ts", "cabs_c_linear@tuned", "hier_mix"):
-        router = Router.load(make_bundle(name, epsilon=0.0), seed="bundle")
+        router = Router.load(make_bundle(name, epsilon=0.0), RouterOptions(seed="bundle"))
         bare = load_policy(make_bundle(name, epsilon=0.0) / "policy")
         for i, text in enumerate(test_prompts[:25]):
             d = router.route(text)
@@ -287,7 +291,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
 ):
     folder = make_bundle(name, epsilon=0.3)
     place = tmp_path_factory.mktemp("log") / "events.sqlite"
-    router = Router.load(folder, log=place, seed=1)
+    router = Router.load(folder, RouterOptions(seed=1), log=place)
     ids, scored = [], {}
     for what, number in steps:
         if what in ("route", "mask"):
@@ -295,7 +299,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
             ids.append(router.route(test_prompts[number % len(test_prompts)], available=available).id)
         elif what == "reopen":
             router.close()
-            router = Router.load(folder, log=place, seed=number)
+            router = Router.load(folder, RouterOptions(seed=number), log=place)
         elif ids:
             name_ = ids[number % len(ids)]
             score = scored.get(name_, (number % 11) / 10) if what == "again" else (number % 11) / 10
@@ -306,7 +310,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
             scored.setdefault(name_, score)
     router.follow()
     assert router.learner.learnt == len(scored) and router.learner.counted == len(ids)
-    fresh = Router.load(folder, log=place, learned=place.with_name("elsewhere"))
+    fresh = Router.load(folder, RouterOptions(learned=place.with_name("elsewhere")), log=place)
     assert same(state(fresh.learner.policy), state(router.learner.policy))
     assert fresh.learner.policy.round == router.learner.policy.round
     fresh.close()
@@ -330,7 +334,7 @@ def test_a_checkpoint_beside_feedback_is_whole(make_bundle, test_prompts, tmp_pa
             )
     router.close()
     for copy in copies:
-        resumed = Router.load(folder, log=log, learned=copy.parent)
+        resumed = Router.load(folder, RouterOptions(learned=copy.parent), log=log)
         resumed.follow()
         assert resumed.learner.learnt == len(decisions)
         assert same(state(resumed.learner.policy), state(router.learner.policy))

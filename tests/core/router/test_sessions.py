@@ -16,6 +16,7 @@ from cabs_core.data.endpoints.request import ChatRequest, session_key
 from cabs_core.data.events.retention import compact
 from cabs_core.evaluation.ope.data import read_events
 from cabs_core.router import options, sessions
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 from cabs_core.router.sessions import route_conversation
 
@@ -126,15 +127,15 @@ def play(router: Router, turns: int, **options) -> list:
 
 def test_off_draws_every_time_and_tools_within_loops_only(make_bundle):
     for sticky, turns_kept in (("off", 0), ("tools", 1)):
-        router = Router.load(make_bundle("carrot", epsilon=0.3), sticky=sticky)
+        router = Router.load(make_bundle("carrot", epsilon=0.3), RouterOptions(sticky=sticky))
         play(router, 3)
         ask(router, {"messages": [USER]})
         ask(router, {"messages": [USER, CALL, RESULT]})
         assert sum(d.kept is not None for d in router.log.decisions()) == turns_kept
     with pytest.raises(RouterError, match="sticky 'often'"):
-        Router.load(make_bundle("carrot"), sticky="often")
+        Router.load(make_bundle("carrot"), RouterOptions(sticky="often"))
     with pytest.raises(RouterError, match="route_by"):
-        Router.load(make_bundle("carrot"), route_by="mood")
+        Router.load(make_bundle("carrot"), RouterOptions(route_by="mood"))
 
 
 def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
@@ -142,7 +143,7 @@ def test_a_switch_has_to_pay_for_the_lost_cache(make_bundle, monkeypatch):
     less."""
     folder, arm = make_bundle("best_single", epsilon=0.0), "gpt-4-1106-preview"
     router = Router.load(folder)
-    router = Router.load(folder, cache_prices=dict.fromkeys(router.arms, (10.0, 1.0)))
+    router = Router.load(folder, RouterOptions(cache_prices=dict.fromkeys(router.arms, (10.0, 1.0))))
     scores = np.array([0.5 if name == arm else 0.7 for name in router.arms])
     monkeypatch.setattr(router.heads, "expected", lambda embedding, length: (scores, np.zeros(4)))
     worth = 0.2 / (300.0 * 9e-6)  # tokens of the cache, at rho 300
@@ -167,7 +168,8 @@ def test_a_session_that_rested_is_drawn_again_but_not_inside_a_loop(make_bundle,
 
 def test_a_response_that_follows_another(make_bundle):
     router = Router.load(
-        make_bundle("carrot", epsilon=0.3), cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))
+        make_bundle("carrot", epsilon=0.3),
+        RouterOptions(cache_prices=dict.fromkeys(("claude-v1",), (100000.0, 0.0))),
     )
     first = ask(router, {"input": "an SQL question"})
     router.finish(first.id, response_id="resp_1")
@@ -178,7 +180,7 @@ def test_a_response_that_follows_another(make_bundle):
 
 
 def test_without_text_the_fallback_answers(make_bundle):
-    router = Router.load(make_bundle("carrot", epsilon=0.3), fallback="claude-v1")
+    router = Router.load(make_bundle("carrot", epsilon=0.3), RouterOptions(fallback="claude-v1"))
     decision = ask(router, {"messages": [{"role": "user", "content": [IMAGE]}]})
     assert decision.model == "claude-v1" and decision.kept is None
     assert router.feedback(decision.id, score=1.0) == "recorded"
@@ -214,7 +216,7 @@ def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp
 def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     """Decisions of one conversation are a cluster, those of others and of single requests are their
     prompts'."""
-    router = Router.load(make_bundle("carrot", epsilon=0.5), sticky="off")
+    router = Router.load(make_bundle("carrot", epsilon=0.5), RouterOptions(sticky="off"))
     for s in range(4):
         for turn in range(3):
             body = {"messages": [message(f"{s} and {turn}")], "metadata": {"session_id": f"s{s}"}}

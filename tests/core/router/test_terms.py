@@ -10,13 +10,15 @@ import pytest
 from cabs_core.base.errors import RouterError
 from cabs_core.evaluation.ope.data import read_events
 from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.router.options import RouterOptions
+from cabs_core.router.routed import RouteRequest
 from cabs_core.router.router import Router
 from cabs_core.router.terms import Terms
 
 
 @pytest.fixture(scope="module")
 def mixed(make_bundle):
-    return Router.load(make_bundle("hier_mix", epsilon=0.2), seed=1)
+    return Router.load(make_bundle("hier_mix", epsilon=0.2), RouterOptions(seed=1))
 
 
 def test_names_and_worths(mixed):
@@ -56,9 +58,9 @@ def test_names_in_utf8():
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["hier_mix", "cabs_c_linear"])
 def test_propensities_of_a_restricted_draw_are_exact(make_bundle, policy):
-    router = Router.load(make_bundle(policy, epsilon=0.2), seed=2)
+    router = Router.load(make_bundle(policy, epsilon=0.2), RouterOptions(seed=2))
     allowed, n = router.arms[1:], 20_000
-    drawn = router.route_many(router.predict(["What is two plus two?"]) * n, available=allowed)
+    drawn = router.route_many(router.predict(["What is two plus two?"]) * n, RouteRequest(available=allowed))
     for arm in router.arms:
         p = np.array([d.probabilities[arm] for d in drawn])
         played = np.array([d.model == arm for d in drawn])
@@ -70,7 +72,7 @@ def test_propensities_of_a_restricted_draw_are_exact(make_bundle, policy):
 
 
 def test_estimates_see_the_restriction(make_bundle, test_prompts):
-    router = Router.load(make_bundle("carrot", epsilon=0.3), seed=3)
+    router = Router.load(make_bundle("carrot", epsilon=0.3), RouterOptions(seed=3))
     first = router.arms[0]
     for i, text in enumerate(test_prompts * 3):
         decision = router.route(text, available=None if i % 2 else router.arms[1:])

@@ -11,7 +11,7 @@ from cabs_core.base.errors import DataError
 from cabs_core.evaluation.ope.data import LoggedData
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.router.compare_on_log import compare_policies
-from cabs_core.router.marks import evened
+from cabs_core.router.marks import played_and_marked
 
 N, ARMS = 2000, list("abcd")
 
@@ -30,7 +30,7 @@ def marked_log(rng: np.random.Generator, share: np.ndarray | float, x, means, mu
     """The scored decisions of a log. share: of every request that is marked, `[N]` or one."""
     actions = (rng.random((N, 1)) > mu.cumsum(axis=1)).sum(axis=1).clip(0, 3)
     share = np.broadcast_to(share, N)
-    both = np.array([evened(p, s) for p, s in zip(mu, share, strict=True)])
+    both = np.array([played_and_marked(p, s) for p, s in zip(mu, share, strict=True)])
     every = np.arange(N)
     rows = np.flatnonzero(rng.random(N) < both[every, actions] / mu[every, actions])
     scores = (rng.random(N) < means[every, actions]).astype(float)

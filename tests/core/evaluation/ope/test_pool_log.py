@@ -26,6 +26,7 @@ from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.commands.cli import evaluate as command
 from cabs_core.pipeline.stages.off_policy import ESTIMATES
 from cabs_core.pipeline.stages.router import test_prompts as prompts_of
+from cabs_core.router.options import RouterOptions
 from cabs_core.router.policies_on_log import evaluate_pool, logged_decisions, probabilities, read_decisions
 from cabs_core.router.router import Router
 
@@ -54,7 +55,7 @@ def world(tmp_path_factory: pytest.TempPathFactory):
         bundle = home / "artifacts" / "router" / "tiny" / "bundle"
         place = default_log(deployed_folder("tiny"))
         place.parent.mkdir(parents=True)
-        router = Router.load(bundle, log=place, seed=3)
+        router = Router.load(bundle, RouterOptions(seed=3), log=place)
         rows = []
         for _ in range(4):
             for i, decision in enumerate(router.route_many(prompts)):
