@@ -120,7 +120,7 @@ def test_what_cannot_be_is_refused(with_gaps, tmp_path: Path) -> None:
     for setting, why in (
         ({"condition": "task_shift"}, "would see other tasks"),
         ({"condition": "noisy_oracle"}, "exchanges labels"),
-        ({"condition": "sessions"}, "what a turn costs"),
+        ({"condition": "sessions"}, "cost of a turn"),
         ({"latency_weight": 0.1}, "would have taken"),
     ):
         with pytest.raises(PoolError, match=f"missing is predict.*{why}.*drop_"):
