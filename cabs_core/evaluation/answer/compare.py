@@ -213,7 +213,7 @@ def acceleration_of(influence: np.ndarray) -> float:
     square = float((influence**2).sum())
     if square <= 0:
         return 0.0
-    return float((influence**3).sum()) / (6.0 * square**1.5)
+    return float((influence**3).sum() / (6.0 * square**1.5))
 
 
 def ends_of_draws(
