@@ -64,7 +64,7 @@ class Goal(Strict):
     @field_validator("quality", "share", mode="before")
     @classmethod
     def _per_cent(cls, value: Any) -> Any:
-        """Return the share that a text such as `95 %` or `95%` means; else the value."""
+        """Return the share that a text such as `95 %` means, with or without the blank; else the value."""
         if not isinstance(value, str):
             return value
         share = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*%\s*", value)
