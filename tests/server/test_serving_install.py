@@ -47,10 +47,10 @@ class Absent:
                 raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Absent())
 import cabs_server.main, cabs_server.app, cabs_core.router.doctor
-from cabs_core import Router
+from cabs_core import Router, RouterOptions
 chosen = {}
 for folder in folders:
-    router = Router.load(folder, seed=1)
+    router = Router.load(folder, RouterOptions(seed=1))
     decision = router.route("what is the cost of a cat ?")
     assert router.explain(decision)["models"] and router.feedback(decision.id, score=1.0) == "recorded"
     chosen[folder] = decision.model

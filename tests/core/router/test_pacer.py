@@ -135,7 +135,7 @@ def test_what_a_bundle_can_reach_is_in_it(make_bundle):
 
     def least_of(**options):
         resolved = RouterOptions(budget_per_request=1e-9, **options).completed(manifest)
-        return Pacer.for_bundle(manifest, resolved, any_rho=True).least
+        return Pacer.for_bundle(manifest, resolved, any_rho=True).budget.least
 
     least = {e: least_of(epsilon=e) for e in (0.0, 0.5, 1.0)}
     assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]
