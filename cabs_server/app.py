@@ -194,6 +194,8 @@ class RequestResources:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
+        # uvicorn adds the trailers of a chunked body to its list, after the headers were judged
+        scope = {**scope, "headers": list(scope["headers"])}
         async with AsyncExitStack() as resources, AsyncExitStack() as large:
             scope.setdefault("state", {}).update(resources=resources, large=large)
             await self.app(scope, receive, send)

@@ -21,6 +21,7 @@ from server_support import ASK, FIGURES, JSON, MODELS, client, log, serving, set
 
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import MOST_SCORES
+from cabs_server.app import RequestResources
 from cabs_server.breaker import Breaker
 from cabs_server.callers import read_keys
 from cabs_server.redaction import Secrets
@@ -87,6 +88,23 @@ def test_without_keys_what_came_through_a_proxy_is_refused_with_the_page(place, 
     with client(place, keys={"a": "key-of-a-1"}) as c:
         headers = {header: "10.0.0.1", "authorization": "Bearer key-of-a-1"}
         assert c.post("/v1/chat/completions", json=ASK, headers=headers).status_code == 200
+
+
+def test_trailers_of_a_body_are_no_headers():
+    """uvicorn adds them to the list of headers once the body has come."""
+    headers = [(b"host", b"127.0.0.1")]
+    seen = []
+
+    async def app(scope, receive, send):
+        await receive()
+        seen.extend(scope["headers"])
+
+    async def receive():
+        headers.append((b"x-cabs-models", b"small"))
+
+    scope = {"type": "http", "headers": headers}
+    asyncio.run(RequestResources(app)(scope, receive, None))  # type: ignore[arg-type]
+    assert seen == [(b"host", b"127.0.0.1")]
 
 
 def test_a_key_that_no_header_carries_is_refused_when_it_is_set():

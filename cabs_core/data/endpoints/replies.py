@@ -164,7 +164,11 @@ _TOO_LONG = (
     re.compile(r"(?:prompt|input|request|message)s?(?: tokens)?(?: is| are| was)? too (?:long|large)", re.I),
     re.compile(r"context(?:_| )?(?:length|window|size|limit)|context the overflows", re.I),
     re.compile(r"maximum (?:prompt|input|sequence|number of (?:input )?tokens)", re.I),
-    re.compile(r"input token count|too many (?:input )?tokens|range of input length", re.I),
+    re.compile(
+        r"input token count|too many (?:input )?tokens|range of input length|input length \S+ exceeds|"
+        r"maximum model length|`inputs` tokens|exceed max message tokens",
+        re.I,
+    ),
     re.compile(
         r"reduce the length of the (?:messages|prompt|input)|exceeded (?:the )?model token limit", re.I
     ),
@@ -184,7 +188,7 @@ _ACCOUNT = (
         r"(?:incorrect|invalid) (?:x-)?api[ _-]?key|api[ _-]?key (?:not valid|expired|is invalid)", re.I
     ),
     re.compile(
-        r"no such model|models?\b.{0,90}(?:does not exist|not found|has been (?:deprecated|decommissioned|"
+        r"no such model|not a valid model|models?\b.{0,90}(?:does not exist|not found|has been (?:deprecated|decommissioned|"
         r"retired)|no longer (?:available|supported)|identifier is invalid)",
         re.I,
     ),
@@ -192,7 +196,8 @@ _ACCOUNT = (
 )
 #: Words of an error of a content filter. With a 403 they show that the key is not at fault.
 _FILTERED = re.compile(
-    r"content[ _](?:filter|management|polic)|flagged|moderation|usage polic|guardrail|violates usage", re.I
+    r"content[ _](?:filter|management|polic|exists risk)|flagged|moderation|usage polic|guardrail|violates usage",
+    re.I,
 )
 #: Words of throttling. Some of these errors also match `_TOO_LONG`, so they are looked for first.
 _BUSY = re.compile(r"throttl|wait before trying again", re.I)

@@ -32,6 +32,21 @@ def test_meaning(reply):
             assert reply["means"] not in ("answered", "retry", "wait")
 
 
+@pytest.mark.parametrize(
+    ("words", "means"),
+    [
+        ("Input length 40000 exceeds the maximum length 32768", "too_long"),
+        ("`inputs` tokens + `max_new_tokens` must be <= 4096", "too_long"),
+        ("The decoder prompt is longer than the maximum model length of 8192.", "too_long"),
+        ("gpt-5-foo is not a valid model ID", "account"),
+        ("Content Exists Risk", "filtered"),
+        ("string too long. Expected a string with maximum length 64", "model_refuses_field"),
+    ],
+)
+def test_words_of_a_400_say_its_meaning_where_no_code_does(words, means):
+    assert judge(400, {}, {"error": {"message": words}}).meaning == means
+
+
 CASES = Path(__file__).parents[5] / "shared" / "cases" / "replies.json"
 
 
