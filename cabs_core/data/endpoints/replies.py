@@ -188,15 +188,16 @@ _ACCOUNT = (
         r"(?:incorrect|invalid) (?:x-)?api[ _-]?key|api[ _-]?key (?:not valid|expired|is invalid)", re.I
     ),
     re.compile(
-        r"no such model|not a valid model|models?\b.{0,90}(?:does not exist|not found|has been (?:deprecated|decommissioned|"
-        r"retired)|no longer (?:available|supported)|identifier is invalid)",
+        r"no such model|not a valid model|models?\b.{0,90}(?:does not exist|not found|has been "
+        r"(?:deprecated|decommissioned|retired)|no longer (?:available|supported)|identifier is invalid)",
         re.I,
     ),
     re.compile(r"account.{0,40}(?:suspended|deactivated|not active)", re.I),
 )
 #: Words of an error of a content filter. With a 403 they show that the key is not at fault.
 _FILTERED = re.compile(
-    r"content[ _](?:filter|management|polic|exists risk)|flagged|moderation|usage polic|guardrail|violates usage",
+    r"content[ _](?:filter|management|polic|exists risk)|flagged|moderation|usage polic|guardrail|"
+    r"violates usage",
     re.I,
 )
 #: Words of throttling. Some of these errors also match `_TOO_LONG`, so they are looked for first.
