@@ -1,15 +1,17 @@
-"""The endpoints, and the application that answers them.
+"""The ASGI application of `cabs serve`: its settings, its endpoints, and the objects that requests share.
 
-docs/serve.md says what they are for, each function what it takes. Errors have the form of the endpoint's
-dialect. `callers` says who may ask.
+`make_app` is the entry point for the server, for tests and for a program that serves a router itself.
+docs/serve.md describes the endpoints. An error has the form of the endpoint's dialect.
 """
+
+from __future__ import annotations
 
 import asyncio
 import json
 import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,143 +50,248 @@ from cabs_server.upstreams import prices_of
 logger = logging.getLogger("cabs.serve")
 
 
-def make_app(
-    folder: str | Path,
-    upstreams: str | Path | None,
-    *,
-    source: str | None = None,
-    log: str | None = None,
-    keys: dict[str, str] | None = None,
-    admin_keys: dict[str, str] | None = None,
-    every: float = 0.5,
-    checkpoint: float = 5.0,
-    fail_closed: bool = False,
-    client_costs: bool = False,
-    budget_cap_per_day: float | None = None,
-    otel: bool = False,
-    metrics: str | None = None,
-    echo: bool = False,
-    max_body: int = 20,
-    requests_per_key: int = 64,
-    requests: int = 512,
-    **options: Any,
-) -> Starlette:
-    """The server's application.
+@dataclass(frozen=True)
+class ServerSettings:
+    """Settings of a server.
+
+    Attributes:
+        folder: folder of the router's bundle.
+        upstreams: path of the upstreams file. None if the server only decides and takes feedback.
+        source: URL of the store that `folder` is a copy of; the server fetches new bundles from there.
+        log: path or URL of the event log. None selects the file beside the bundle.
+        keys: {name: key} of callers.
+        admin_keys: {name: key} of administrators. If both are empty, no key is asked for.
+        every: seconds between two looks at the log and the bundle.
+        checkpoint: seconds between two checkpoints.
+        fail_closed: answer 503 if the router itself fails, instead of calling the fallback model.
+        client_costs: feedback may bring the cost of a call.
+        budget_cap_per_day: most USD that calls of a UTC day may cost. None sets no limit.
+        otel: send spans over OTLP.
+        metrics: HOST:PORT of a second address, at which figures need no key.
+        echo: the server answers by itself with the name of the chosen model.
+        max_body: most MiB of a request's body.
+        requests_per_key: most requests of one key under way in this process.
+        requests: most requests under way in this process.
+        router: options of the router.
+    """
+
+    folder: Path
+    upstreams: Path | None = None
+    source: str | None = None
+    log: str | None = None
+    keys: dict[str, str] = field(default_factory=dict)
+    admin_keys: dict[str, str] = field(default_factory=dict)
+    every: float = 0.5
+    checkpoint: float = 5.0
+    fail_closed: bool = False
+    client_costs: bool = False
+    budget_cap_per_day: float | None = None
+    otel: bool = False
+    metrics: str | None = None
+    echo: bool = False
+    max_body: int = 20
+    requests_per_key: int = 64
+    requests: int = 512
+    router: RouterOptions = field(default_factory=RouterOptions)
+
+    @property
+    def forwards(self) -> bool:
+        """Whether the server answers requests for completions."""
+        return self.upstreams is not None or self.echo
+
+
+def make_app(folder: str | Path, upstreams: str | Path | None, **settings: Any) -> Starlette:
+    """Return the application that serves the router in a folder.
 
     Args:
-        folder: the bundle; upstreams: the YAML file, None: decisions and feedback only.
-        source: URL that the folder is a copy of, looked at for a new router.
-        log: event log; None: beside the bundle. keys, admin_keys: {name: key}; both empty: none is asked for.
-        every, checkpoint: seconds, of the keeper.
-        fail_closed: 503 where the router itself fails, instead of the fallback model.
-        client_costs: feedback may bring the cost of the call. budget_cap_per_day: USD, a limit; None: none.
-        otel: send spans over OTLP. metrics: the address at which figures need no key, HOST:PORT.
-        echo: the server answers by itself with the name of the chosen model.
-        max_body: MiB of a request's body. requests_per_key, requests: under way at once in this process.
-        **options: of `RouterOptions`.
-    """
-    remove_leftovers_beside(Path(folder).absolute())
-    place = default_log(folder) if log is None else log
-    endpoints, settings = Upstreams(models={}), RouterOptions(**options)
-    forwarder: Forwarder | None = None
-    cap = None if budget_cap_per_day is None else Cap(budget_cap_per_day)
+        upstreams: path of the upstreams file, or None.
+        **settings: further fields of `ServerSettings`, and fields of `RouterOptions`.
 
-    def make(encoder: TextEncoder | None = None, log: str | Path | EventLog = place) -> Router:
-        nonlocal endpoints
-        names = read_manifest(folder, verify=False).names
-        read = Upstreams(models={})
-        if upstreams is not None:
-            read = read_upstreams(upstreams, names)
-        elif echo:
-            read = echo_upstreams(names)
-        prices = None if upstreams is None else prices_of(read, names)
-        cached = {n: (m.price.input, m.price.cached) for n, m in read.models.items() if m.price}
-        priced = replace(settings, prices=prices, cache_prices=cached)
-        router = Router(folder, priced, log=log, encoder=encoder)
+    Raises:
+        CabsError: the bundle, the upstreams file, the log or an option cannot be used.
+        TypeError: a setting has an unknown name.
+    """
+    own_names = {each.name for each in fields(ServerSettings)}
+    own = {name: value for name, value in settings.items() if name in own_names}
+    of_router = {name: value for name, value in settings.items() if name not in own_names}
+    server = RouterServer(
+        ServerSettings(
+            folder=Path(folder),
+            upstreams=None if upstreams is None else Path(upstreams),
+            router=RouterOptions(**of_router),
+            **own,
+        )
+    )
+    return server.make_starlette()
+
+
+class RouterServer:
+    """The objects that all requests of one server process share.
+
+    The keeper's thread replaces the router when the bundle or the upstreams file changes. The forwarder is
+    made once the event loop runs.
+    """
+
+    def __init__(self, settings: ServerSettings):
+        self._settings = settings
+        self._upstreams = Upstreams(models={})
+        self._forwarder: Forwarder | None = None
+        self._noted_problems: list[str] | None = None
+        self._cap: Cap | None = None
+        if settings.budget_cap_per_day is not None:
+            self._cap = Cap(settings.budget_cap_per_day)
+        remove_leftovers_beside(settings.folder.absolute())
+        self._log = default_log(settings.folder) if settings.log is None else settings.log
+        self._joins = Joins(
+            settings.upstreams, lambda: self._upstreams.models, is_copy=settings.source is not None
+        )
+        self._keeper = Keeper(
+            settings.folder,
+            self._make_router,
+            also=settings.upstreams,
+            every=settings.every,
+            checkpoint=settings.checkpoint,
+            tick=self._tick,
+        )
+        self._tick(self._keeper.router, leads=False)
+        self._follower = None if settings.source is None else Follower(settings.source)
+
+    def make_starlette(self) -> Starlette:
+        """Return the application with its endpoints. `app.state` holds what endpoints need."""
+        settings = self._settings
+        app = Starlette(
+            routes=_routes(),
+            exception_handlers={404: unknown, 405: unknown},
+            lifespan=self._lifespan,
+            middleware=[Middleware(RequestResources)],
+        )
+        app.router.redirect_slashes = False  # behind TLS it would send callers, and their keys, to http
+        app.state.keeper = self._keeper
+        app.state.forwards = settings.forwards
+        app.state.client_costs = settings.client_costs
+        app.state.keys = settings.keys
+        app.state.admins = settings.admin_keys
+        app.state.cap = self._cap
+        app.state.follower = self._follower
+        app.state.metrics = address_of(settings.metrics)
+        return app
+
+    def _make_router(
+        self, encoder: TextEncoder | None = None, log: str | Path | EventLog | None = None
+    ) -> Router:
+        """Return a router on the bundle as it is now, and take up the upstreams file as it is now.
+
+        Args:
+            encoder: encoder of the router before, which is used again if it fits. log: open log of the
+                router before; None opens the log.
+        """
+        names = read_manifest(self._settings.folder, verify=False).names
+        upstreams = self._read_upstreams(names)
+        options = self._settings.router
+        if self._settings.upstreams is not None:
+            options = replace(options, prices=prices_of(upstreams, names))
+        cache_prices = {
+            name: (model.price.input, model.price.cached)
+            for name, model in upstreams.models.items()
+            if model.price
+        }
+        options = replace(options, cache_prices=cache_prices)
+        router = Router(
+            self._settings.folder, options, log=self._log if log is None else log, encoder=encoder
+        )
         router.warm_up()
-        if read != endpoints:
-            endpoints = read
-            if forwarder is not None:
-                forwarder.adopt(endpoints)
+        if upstreams != self._upstreams:
+            self._upstreams = upstreams
+            if self._forwarder is not None:
+                self._forwarder.adopt(upstreams)
         return router
 
-    noted: list[str] | None = None
+    def _read_upstreams(self, names: list[str]) -> Upstreams:
+        """Return the endpoints of the router's models.
 
-    joins = Joins(upstreams, lambda: endpoints.models, copy=source is not None)
+        Args:
+            names: the router's models.
+        """
+        if self._settings.upstreams is not None:
+            return read_upstreams(self._settings.upstreams, names)
+        if self._settings.echo:
+            return echo_upstreams(names)
+        return Upstreams(models={})
 
-    def tick(router: Router, leads: bool) -> None:
-        nonlocal noted
+    def _tick(self, router: Router, leads: bool) -> None:
+        """Do the periodic work that needs more than the log and the bundle; the keeper's thread calls it.
+
+        Args:
+            leads: whether this process holds the lease of the log.
+        """
         day, spent = router.follow_budget()
-        if (problems := router.problems()) != noted:
+        problems = router.problems()
+        if problems != self._noted_problems:
             router.log.note(BUDGET, json.dumps(problems))
-            noted = problems
+            self._noted_problems = problems
             for problem in problems:
                 logger.warning("%s", problem)
-        if cap is not None:
-            cap.follow(router.log, day, spent)
-        joins.look(router, leads)
-
-    keeper = Keeper(folder, make, also=upstreams, every=every, checkpoint=checkpoint, tick=tick)
-    tick(keeper.router, False)
-    follower = None if source is None else Follower(source)
+        if self._cap is not None:
+            self._cap.follow(router.log, day, spent)
+        self._joins.look(router, leads)
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        nonlocal forwarder
-        tracer = Tracer.exporting() if otel else Tracer()
-        limits = Limits(max_body << 20, requests_per_key, requests)
-        app.state.slots = slots = RequestSlots(limits)
-        has_keys = len(app.state.keys) + len(app.state.admins) >= 2
-        calls = CallSettings(cap, tracer, has_keys, echo, fail_closed)
-        app.state.forwarder = forwarder = Forwarder(endpoints, calls, slots)
-        app.state.readiness = Readiness(keeper, forwarder, joins, forwards=app.state.forwards)
-        keeper.start()
-        if follower is not None:
-            follower.start()
+    async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
+        """Run the threads and connections of the server while it answers requests."""
+        settings = self._settings
+        tracer = Tracer.exporting() if settings.otel else Tracer()
+        slots = RequestSlots(Limits(settings.max_body << 20, settings.requests_per_key, settings.requests))
+        calls = CallSettings(
+            cap=self._cap,
+            tracer=tracer,
+            has_keys=len(settings.keys) + len(settings.admin_keys) >= 2,
+            echo=settings.echo,
+            fail_closed=settings.fail_closed,
+        )
+        forwarder = Forwarder(self._upstreams, calls, slots)
+        self._forwarder = forwarder
+        app.state.slots = slots
+        app.state.forwarder = forwarder
+        app.state.readiness = Readiness(self._keeper, forwarder, self._joins, forwards=settings.forwards)
+        self._keeper.start()
+        if self._follower is not None:
+            self._follower.start()
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
         await forwarder.close()
-        if follower is not None:
-            follower.stop()
-        await asyncio.to_thread(keeper.stop, joins.stop)
+        if self._follower is not None:
+            self._follower.stop()
+        await asyncio.to_thread(self._keeper.stop, self._joins.stop)
         await asyncio.to_thread(tracer.close)
 
-    forwarding = [
+
+def _routes() -> list[Route]:
+    """Return the endpoints."""
+    completions = [
         Route(f"/v1{path}", guarded(completion(dialect), dialect), methods=["POST"])
         for dialect, path in PATHS.items()
     ]
-    app = Starlette(
-        routes=[
-            *forwarding,
-            Route(f"/v1{COUNT_TOKENS}", guarded(count_tokens, "messages"), methods=["POST"]),
-            Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
-            Route("/v1/models", guarded(list_models)),
-            Route("/v1/models/{name:path}", guarded(one_model)),
-            Route("/v1/decision", guarded(decide), methods=["POST"]),
-            Route("/v1/feedback", guarded(feedback), methods=["POST"]),
-            Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
-            Route("/healthz", health),
-            Route("/readyz", ready),
-            Route("/metrics", guarded(show_metrics)),
-        ],
-        exception_handlers={404: unknown, 405: unknown},
-        lifespan=lifespan,
-        middleware=[Middleware(RequestResources)],
-    )
-    app.router.redirect_slashes = False  # behind TLS it would send callers, and their keys, to http
-    app.state.keeper = keeper
-    app.state.forwards = upstreams is not None or echo
-    app.state.client_costs = client_costs
-    app.state.keys = keys or {}
-    app.state.admins = admin_keys or {}
-    app.state.cap = cap
-    app.state.follower = follower
-    app.state.metrics = address_of(metrics)
-    return app
+    return [
+        *completions,
+        Route(f"/v1{COUNT_TOKENS}", guarded(count_tokens, "messages"), methods=["POST"]),
+        Route("/v1/embeddings", guarded(embeddings), methods=["POST"]),
+        Route("/v1/models", guarded(list_models)),
+        Route("/v1/models/{name:path}", guarded(one_model)),
+        Route("/v1/decision", guarded(decide), methods=["POST"]),
+        Route("/v1/feedback", guarded(feedback), methods=["POST"]),
+        Route("/v1/feedback/retract", guarded(retract), methods=["POST"]),
+        Route("/healthz", health),
+        Route("/readyz", ready),
+        Route("/metrics", guarded(show_metrics)),
+    ]
 
 
 class RequestResources:
-    """ASGI middleware that closes the resources of a request (`request.state.resources` and `.large`)."""
+    """ASGI middleware that opens the resources of a request and closes them when the answer was sent.
+
+    `request.state.resources` is a stack of everything that the request opens. `request.state.large` is the
+    memory that its large body reserves, which ends earlier.
+    """
 
     def __init__(self, app: ASGIApp):
         self.app = app
@@ -194,7 +301,7 @@ class RequestResources:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        # uvicorn adds the trailers of a chunked body to its list, after the headers were judged
+        # uvicorn appends the trailers of a chunked body to its own list, after the headers were checked
         scope = {**scope, "headers": list(scope["headers"])}
         async with AsyncExitStack() as resources, AsyncExitStack() as large:
             scope.setdefault("state", {}).update(resources=resources, large=large)

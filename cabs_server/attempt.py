@@ -54,8 +54,9 @@ class Outgoing(NamedTuple):
     """A request as it goes to an upstream.
 
     Attributes:
-        is_stream: the answer is to be streamed. hides_usage: the router asked for the usage, and the client
-            did not.
+        content: bytes of the body. headers: headers with the operator's key.
+        is_stream: whether the client asked for a stream.
+        hides_usage: whether the router asked for the usage in the stream and the client did not.
     """
 
     content: bytes
@@ -65,9 +66,10 @@ class Outgoing(NamedTuple):
 
 
 async def attempt(call: Call, resources: AsyncExitStack) -> Answer:
-    """Ask a model.
+    """Send a request to the call's model and return the answer, or the failure of the attempt.
 
     Args:
+        call: the attempt, already entered as a context.
         resources: opened for this attempt; they close when the attempt ends. A streamed answer moves them to
             the request, which closes them after the last event.
 
@@ -105,7 +107,11 @@ async def attempt(call: Call, resources: AsyncExitStack) -> Answer:
 
 
 async def run_if_large(shared: Connections, caller: str, content: bytes, work: Callable[[], T]) -> T:
-    """Return what work on a body or an answer returns; a thread does it if the content is large."""
+    """Return the result of `work`, which runs on the reader's thread if the content is large.
+
+    Args:
+        caller: name of the key; large work of all keys is done in turn. content: the bytes that decide.
+    """
     if len(content) <= limits.SMALL:
         return work()
     return await shared.reader.run(caller, work)
@@ -395,11 +401,14 @@ class NotedPayload(aiohttp.BytesIOPayload):
 
 
 class Reply(NamedTuple):
-    """What a whole reply says.
+    """Facts of a whole reply of an upstream.
 
     Attributes:
-        data: JSON of a reply that is no answer. usage, id: of an answer, as the provider writes them.
-        wrong: why an answer holds none, otherwise None. written: bytes of text in an answer.
+        judgement: meaning of the reply.
+        data: JSON of a reply that is an error, otherwise None.
+        usage: usage block of an answer as the provider writes it. id: id of an answer.
+        wrong: why a reply with a good status is no answer. None if it is one.
+        written: bytes of text in an answer.
     """
 
     judgement: Judgement
@@ -411,7 +420,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply | None:
-    """Return what a reply says, or None if it has more values than are read.
+    """Return the facts of a reply, or None if the reply has more values than are read.
 
     Args:
         headers: of the reply; names in any case.

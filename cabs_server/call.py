@@ -1,4 +1,7 @@
-"""A request, its answer, and one attempt at it: what an attempt begins ends with it, whatever is raised."""
+"""A client's request, its answer, and `Call`, one attempt to have a model answer it.
+
+A call is a context manager: its connection, span, breaker and log row end with it, whatever is raised.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +31,10 @@ from cabs_server.refusals import RequestKind
 from cabs_server.tracing import Span
 
 _TRACE = ("traceparent", "tracestate", "baggage", "x-request-id")
-#: headers of a request that are passed on; not those that name an account, for the key is the operator's
+#: headers of a request that go to the upstream. Headers that name an account do not, since the key is the
+#: operator's
 PASSED = ("openai-beta", "anthropic-version", "anthropic-beta", "user-agent", *_TRACE)
-#: headers of an answer that come back
+#: beginnings of the names of an upstream's headers that go back to the client
 BACK = ("retry-after", "x-ratelimit-", "anthropic-ratelimit-", "openai-processing-ms", "openai-version")
 JSON = {"content-type": "application/json"}
 #: names and values of headers that can be sent on: tokens, and Latin-1 without control characters
@@ -40,17 +44,22 @@ logger = logging.getLogger("cabs.serve")
 
 @dataclass
 class ClientRequest:
-    """A request to be answered.
+    """A request of a client that a model is to answer.
 
     Attributes:
-        content: the bytes of its body. digest: hash of them. dialect: see `dialects`.
-        headers: names in lower case.
-        call_id: its name in the log. caller: name of the key.
-        rho: cost sensitivity, score units per USD. None if the router's counts.
-        models: those that may answer. None if all may. chose: whether the request named models itself.
-        ends: when its deadline is, monotonic seconds.
-        chat: what the body says. kind: its kind for `Refusals`.
-        resources: closed when the answer was sent. large: room of a large body, closed by `release_body`.
+        content: bytes of the body. digest: hash of these bytes.
+        dialect: dialect of the endpoint, see `dialects`.
+        headers: headers of the request, with names in lower case.
+        call_id: id of the request, by which the log and the client name it.
+        caller: name of the client's key.
+        rho: cost sensitivity, score units per USD. None selects the router's own.
+        models: models that may answer. None if all may.
+        chose: whether the request named a model or models itself.
+        ends: deadline in seconds of the monotonic clock.
+        chat: facts that were read from the body.
+        kind: kind of the request for `Refusals`.
+        resources: stack of everything that the request opens. It closes when the answer was sent.
+        large: stack that holds the memory reserved for a large body. `release_body` closes it.
     """
 
     content: bytes
@@ -86,13 +95,17 @@ class ClientRequest:
 
 @dataclass
 class Answer:
-    """What goes back to the client.
+    """An answer for the client, or the failure of an attempt after which another model is tried.
 
     Attributes:
-        body: the answer's bytes. stream: in place of `body`. decision: None if nothing was decided.
+        status: HTTP status for the client. headers: headers for the client.
+        body: bytes of a whole answer. stream: pieces of a streamed answer, in place of `body`.
+        decision: the router's decision. None if the router did not choose the model.
+        model: name of the model.
         failure: meaning of the reply if another model should be tried, otherwise None.
-        is_certain: whether the reply named its meaning (`replies.Judgement`). reason: why, for people.
-        retry_after: seconds.
+        is_certain: whether the reply named its meaning itself (`replies.Judgement`).
+        reason: why the attempt failed, in words.
+        retry_after: seconds that the upstream asks to wait, or None.
     """
 
     status: int
@@ -108,10 +121,18 @@ class Answer:
 
 
 class Call:
-    """One attempt at one model, as a context: its breaker, span, row, stream and cost end with it.
+    """One attempt to have one model answer a request, as a context manager.
+
+    At its end the connection is closed, the breaker is released, and the log has the row, whatever is raised.
+
+    Args:
+        shared: the process's connections. state: endpoint and breaker of the model.
+        decision: the router's decision. None if the request named the model.
 
     Attributes:
-        sent: whether a part of the request has left, which a provider may charge for.
+        ended: whether the end of the call was noted (`finish`).
+        sent: whether a part of the request has left, for which a provider may charge.
+        span: span of the attempt. response: response of the upstream, once there is one.
     """
 
     def __init__(
@@ -126,7 +147,7 @@ class Call:
         self.request = request
         self.decision = decision
         self.model, self.upstream, self.breaker = state
-        #: logs the end
+        #: writes the end of the call to the log
         self._record: Callable[..., object] = partial(
             router.log_call, state.model, call_id=request.call_id, caller=request.caller
         )
@@ -149,13 +170,21 @@ class Call:
                 self.response.close()
         finally:
             try:
-                if kind is not None or not self.ended:  # whatever it was, it was no word of the upstream
+                if kind is not None or not self.ended:  # the upstream has not said how the call ended
                     self.breaker.released()
             finally:
                 if not self.ended:
-                    what = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
-                    gone = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
-                    self.finish("broken" if gone else "error", reason=what, billed=self.sent)
+                    self._finish_without_answer(kind)
+
+    def _finish_without_answer(self, kind: type[BaseException] | None) -> None:
+        """Note the end of a call whose answer was not sent.
+
+        Args:
+            kind: class of the exception that ended the call, or None.
+        """
+        reason = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+        is_cancelled = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
+        self.finish("broken" if is_cancelled else "error", reason=reason, billed=self.sent)
 
     def answer(
         self,
@@ -165,13 +194,17 @@ class Call:
         stream: AsyncIterator[bytes] | None = None,
         **failure: Any,
     ) -> Answer:
-        """What goes back: a status that HTTP has, and of the upstream's headers those that HTTP can carry on.
+        """Return an answer with the router's headers and the headers of the upstream that may pass.
+
+        A status that HTTP does not have becomes 502.
 
         Args:
-            failure: failure, is_certain, reason and retry_after of `Answer`.
+            response: the upstream's response, or None. body, stream: see `Answer`.
+            **failure: failure, is_certain, reason and retry_after of `Answer`.
         """
         headers = dict(JSON)
-        for name, value in () if response is None else response.headers.items():
+        upstream_headers = () if response is None else response.headers.items()
+        for name, value in upstream_headers:
             low = name.lower()
             if low in ("x-request-id", "request-id"):
                 low = "x-upstream-request-id"
@@ -207,9 +240,11 @@ class Call:
         The breaker hears of it when it is known whether another model answers the same request.
 
         Args:
-            code: HTTP status for the client, if no other answers. what: happened, for people.
-            response, body: of the upstream, if the client may see them. wait: seconds that it asks for.
-            status, usage, written, billed: as of `finish`. is_certain: see `Answer`.
+            code: HTTP status for the client if no other model answers.
+            what: what went wrong, in words for people.
+            response, body: response and body of the upstream if the client may see them.
+            wait: seconds that the upstream asks to wait.
+            status, usage, written, billed: see `finish`. is_certain: see `Answer`.
         """
         what = self.shared.secrets.removed_text(what)
         level = logging.INFO if status == "refused" else logging.WARNING
@@ -236,11 +271,13 @@ class Call:
         reason: str = "",
         billed: bool = False,
     ) -> None:
-        """The call ended: log, counters, span.
+        """Note the end of the call in the log, the counters and the span. Only the first end counts.
 
         Args:
-            usage: as reported. written: bytes of text that came. billed: a provider may charge for it though
-                it reported nothing.
+            status: how the call ended, a status of the log.
+            usage: usage as the provider reported it. written: bytes of text that came.
+            response_id: id of the provider's answer. reason: why the call failed, in words.
+            billed: a provider that reported no usage may still charge for the call.
         """
         if self.ended:
             return
@@ -271,6 +308,7 @@ class Call:
                 logger.exception("the span of a call could not be ended")
 
     def _estimate(self, written: int) -> Tokens:
+        """Return estimated counts of tokens, from the request and from bytes of text that came."""
         chat = self.request.chat
         limit = self.upstream.sent_limit(chat)
         most_output = None if limit is None else chat.output.answers * limit

@@ -1,18 +1,19 @@
-"""Who may ask: keys and the local default. How much is in `limits`.
+"""Callers of the server and their keys. `limits` says how much a caller may send.
 
 CABS_SERVER_KEYS=name=key,...         keys of callers; each scores its own decisions
-CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may score every decision and read /metrics as well
+CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may also score every decision and read /metrics
 
-Without any key the server answers on this machine alone, and only what a program on it sends: a page in a
-browser is told by its `Origin`, by a `Host` that is not this machine (DNS rebinding), or by a body that does
-not say that it is JSON; a proxy is told by HTTP/1.0, `Forwarded`, `X-Forwarded-*` or `Via`. Nobody is an
-administrator by an address.
+A server without keys answers programs on this machine only. It refuses pages in a browser, which show by
+their `Origin`, by a `Host` that is not this machine (DNS rebinding) or by a body that is not declared as
+JSON. It refuses proxies, which show by HTTP/1.0, `Forwarded`, `X-Forwarded-*` or `Via`. No address makes a
+caller an administrator.
 """
 
 import hmac
 import ipaddress
 import re
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -22,72 +23,100 @@ from cabs_core.base.errors import RouterError
 
 KEYS = "CABS_SERVER_KEYS"
 ADMIN_KEYS = "CABS_SERVER_ADMIN_KEYS"
-#: name of whoever asks a server without keys
+#: name of every caller of a server without keys
 LOCAL = "local"
-_ID = re.compile(r"[\x21-\x7e]{1,128}")
+#: characters that a key has at least
+_SHORTEST_KEY = 8
+_REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
+_WITH_PORT = re.compile(r":\d+$")
 
 
 class Refused(Exception):
-    """A request that is not answered: status and message for the client, and when it may come again."""
+    """A request that gets an error as its answer.
+
+    Args:
+        status: HTTP status. message: sentence for the client. kind: type of the error in OpenAI's words.
+        retry_after: seconds after which the client may try again, or None.
+    """
 
     def __init__(
         self, status: int, message: str, kind: str = "invalid_request_error", retry_after: int | None = None
     ):
         super().__init__(message)
-        self.status, self.message, self.kind, self.retry_after = status, message, kind, retry_after
+        self.status = status
+        self.message = message
+        self.kind = kind
+        self.retry_after = retry_after
 
 
 @dataclass(frozen=True)
 class Caller:
-    """Who asks. name: of its key, or 'local'. admin: it may score every decision, and read figures."""
+    """The sender of a request.
+
+    Attributes:
+        name: name of the caller's key, or `LOCAL` if the server has no keys.
+        admin: whether the caller may score every decision and read figures.
+    """
 
     name: str
     admin: bool = False
 
     @property
     def owner(self) -> str | None:
-        """Name whose decisions the caller may score. None if it may score all, as without keys."""
+        """Name whose decisions the caller may score. None if the caller may score all."""
         return None if self.admin or self.name == LOCAL else self.name
 
 
 def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
-    """{name: key} from `name=key,name=key`, or from one key without a name.
+    """Return {name: key} of `name=key,name=key`. One key may stand without a name.
+
+    Args:
+        variable: name of the environment variable, for error messages.
 
     Raises:
-        RouterError: an empty or short key, or a name twice. The keys are not in the message.
+        RouterError: a key is short or has characters beyond ASCII, or a name stands twice. No key is in the
+            message.
     """
     keys: dict[str, str] = {}
     for part in (text or "").split(","):
         if not part.strip():
             continue
         name, separator, key = part.strip().partition("=")
-        name, key = (name, key) if separator else ("default", name)
+        if not separator:
+            key = name
+            name = "default"
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise RouterError(
                 f"{variable}: the key called {name!r} has characters that HTTP headers do not carry: "
                 "letters, digits and signs of ASCII are possible"
             )
-        if len(key) < 8 or name in keys:
+        if len(key) < _SHORTEST_KEY or name in keys:
             raise RouterError(
-                f"{variable}: the key called {name!r} has fewer than 8 characters, or is named twice"
+                f"{variable}: the key called {name!r} has fewer than {_SHORTEST_KEY} characters, or is named "
+                "twice"
             )
         keys[name] = key
     return keys
 
 
-@lru_cache(maxsize=256)  # every request asks it of the same few
+@lru_cache(maxsize=256)  # every request asks for the same few names
 def is_local(host: str) -> bool:
-    """Whether an address or name, with or without a port, is this machine."""
-    for name in (host, host.rpartition(":")[0] if re.search(r":\d+$", host) else host):
-        try:
+    """Return True if an address or name, with or without a port, is this machine."""
+    names = [host]
+    if _WITH_PORT.search(host):
+        names.append(host.rpartition(":")[0])
+    for name in names:
+        with suppress(ValueError):
             return ipaddress.ip_address(name.strip("[]")).is_loopback
-        except ValueError:
-            continue
-    return name.lower() == "localhost"
+    return names[-1].lower() == "localhost"
 
 
 def check_host(host: str, keys: dict[str, str]) -> None:
-    """RouterError where the server would listen beyond this machine without asking for a key."""
+    """Check that the server asks for a key if it listens beyond this machine.
+
+    Raises:
+        RouterError: `host` is not this machine, and `keys` is empty.
+    """
     if not is_local(host) and not keys:
         raise RouterError(
             f"--host {host} listens beyond this machine, so it asks for a key: set {KEYS}=name=key, or stay "
@@ -96,27 +125,21 @@ def check_host(host: str, keys: dict[str, str]) -> None:
 
 
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
-    """Who sent a request.
+    """Return the caller of a request.
 
-    Raises Refused: a wrong key or none, or, without keys, no program on this machine.
+    Args:
+        keys, admins: {name: key} of callers and of administrators.
+
+    Raises:
+        Refused: the key is wrong or missing. If there are no keys: no program on this machine sent the
+            request.
     """
-    headers = request.headers
     if not keys and not admins:
         _refuse_proxy(request)
-        host, origin = headers.get("host", ""), headers.get("origin")
-        if not is_local(host):
-            raise Refused(
-                403, f"Host {host!r:.80} is not this machine: set {KEYS} to answer others", "permission_error"
-            )
-        if origin is not None and not is_local(origin.partition("://")[2]):
-            raise Refused(
-                403, f"a page of {origin!r:.80} may not ask without a key: set {KEYS}", "permission_error"
-            )
-        kind = headers.get("content-type", "").partition(";")[0].strip().lower()
-        if request.method == "POST" and kind != "application/json":
-            raise Refused(415, "expected content-type: application/json")
+        _refuse_page(request)
         return Caller(LOCAL)
-    sent = (headers.get("authorization", "").removeprefix("Bearer ") or headers.get("x-api-key", "")).encode()
+    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
+    sent = (bearer or request.headers.get("x-api-key", "")).encode()
     for group, admin in ((keys, False), (admins, True)):
         for name, key in group.items():
             if hmac.compare_digest(key.encode(), sent):
@@ -124,24 +147,41 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
     raise Refused(401, "expected a key: Authorization: Bearer KEY", "authentication_error")
 
 
+def _refuse_page(request: Request) -> None:
+    """Refuse a request that a page in a browser may have sent. Raises Refused."""
+    headers = request.headers
+    host = headers.get("host", "")
+    origin = headers.get("origin")
+    if not is_local(host):
+        raise Refused(
+            403, f"Host {host!r:.80} is not this machine: set {KEYS} to answer others", "permission_error"
+        )
+    if origin is not None and not is_local(origin.partition("://")[2]):
+        raise Refused(
+            403, f"a page of {origin!r:.80} may not ask without a key: set {KEYS}", "permission_error"
+        )
+    kind = headers.get("content-type", "").partition(";")[0].strip().lower()
+    if request.method == "POST" and kind != "application/json":
+        raise Refused(415, "expected content-type: application/json")
+
+
 def _refuse_proxy(request: Request) -> None:
-    """Raise Refused if a proxy sent the request: without keys it would let strangers in."""
-    names = [
+    """Refuse a request that came through a proxy, which would let strangers in. Raises Refused."""
+    signs = [
         name for name in request.headers if name in ("forwarded", "via") or name.startswith("x-forwarded-")
     ]
-    sign = names[0] if names else None
-    if sign is None and request.scope.get("http_version") == "1.0":
-        sign = "HTTP/1.0"
-    if sign is not None:
+    if request.scope.get("http_version") == "1.0":
+        signs.append("HTTP/1.0")
+    if signs:
         raise Refused(
             403,
-            f"this request came through a proxy ({sign}), and this server asks for no key: set {KEYS}, as "
-            'the page "Behind nginx" (docs/nginx.md) says',
+            f"this request came through a proxy ({signs[0]}), and this server asks for no key: set {KEYS}, "
+            'as the page "Behind nginx" (docs/nginx.md) says',
             "permission_error",
         )
 
 
 def request_id(request: Request) -> str:
-    """The client's `x-request-id` where it is a sound one, else a new one."""
+    """Return the client's `x-request-id` if it is short and printable, otherwise a new id."""
     sent = request.headers.get("x-request-id", "")
-    return sent if _ID.fullmatch(sent) else uuid.uuid4().hex
+    return sent if _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex

@@ -1,8 +1,8 @@
-"""A hard limit on the cost of a UTC day, beside the pacer's target: at most one call above it.
+"""A hard limit on what the calls of a UTC day cost, in USD: at most one call goes above it.
 
-The count is in the log (`reservations`), so restarts, promotions and other workers change nothing. Where the
-log cannot be reached, this worker goes on by its own count. A clock that goes back stays on the day that had
-begun.
+Each call reserves its highest cost in the log before it is made, so the limit holds over restarts, new
+bundles and all workers. While the log cannot be reached, a worker counts alone. A clock that is set back does
+not begin an earlier day again.
 """
 
 import logging
@@ -18,13 +18,17 @@ logger = logging.getLogger("cabs.serve")
 
 
 class Cap:
-    """Used from the thread beside the event loop and from the keeper's.
+    """The limit of a day, and what this worker knows of the day's cost.
+
+    The event loop, the worker thread of decisions and the keeper's thread use it.
 
     Args:
-        usd: of a day, > 0.
+        usd: limit of a day in USD, > 0.
 
     Attributes:
-        spent: USD on the day, as far as this worker knows. held: {call under way: USD that it may cost}.
+        day: the day that is counted, in days since 1970.
+        spent: USD of that day, by the log and by this worker's calls.
+        held: {name of a call under way: USD that it has reserved}.
         dearest: {model: USD of its dearest call so far}.
     """
 
@@ -32,59 +36,77 @@ class Cap:
         if not 0.0 < usd < math.inf:
             raise RouterError(f"--budget-cap-per-day {usd}: expected USD > 0")
         self.usd = float(usd)
-        self.day = int(time.time() // SECONDS_PER_DAY)
-        self.spent, self.held, self.dearest = 0.0, dict[str, float](), dict[str, float]()
-        self._renewed = time.monotonic()
+        self.day = _today()
+        self.spent = 0.0
+        self.held: dict[str, float] = {}
+        self.dearest: dict[str, float] = {}
+        self._renewed_at = time.monotonic()
 
-    def _today(self) -> None:
-        today = int(time.time() // SECONDS_PER_DAY)
+    def _begin_new_day(self) -> None:
+        """Set the cost to 0 if a new day has begun."""
+        today = _today()
         if today > self.day:
-            self.day, self.spent = today, 0.0
+            self.day = today
+            self.spent = 0.0
 
     def begin(self, log: EventLog, name: str, most: float) -> bool:
-        """Whether a call may be made; it is then under way.
-
-        Where it may not: `reached`, or those under way may use the rest.
+        """Reserve the highest cost of a call.
 
         Args:
-            name: of the call, random. most: USD that it may cost.
+            name: random name of the call. most: USD that it may cost.
+
+        Returns:
+            False if the call must not be made: the limit is reached, or calls under way may use the rest.
         """
-        self._today()
+        self._begin_new_day()
         try:
-            may, spent = reserve(log, name, most, usd=self.usd, day=self.day)
+            is_reserved, spent = reserve(log, name, most, usd=self.usd, day=self.day)
             self.spent = max(self.spent, spent)
         except LogError as error:
             logger.error("the budget of the day is counted in this worker alone: %s", error)
-            may = self.spent + sum(self.held.values()) < self.usd
-        if may:
+            is_reserved = self.spent + sum(self.held.values()) < self.usd
+        if is_reserved:
             self.held[name] = most
-        return may
+        return is_reserved
 
     def end(self, log: EventLog, name: str) -> None:
-        """A call has ended, and what it cost is in the log. Raises LogError: the log cannot be written."""
+        """Release the reservation of a call whose cost is in the log.
+
+        Raises:
+            LogError: the log cannot be written.
+        """
         if self.held.pop(name, None) is not None:
             release(log, name)
 
     def add(self, model: str, cost: float) -> None:
-        """A call has cost so much, which the log will say in a moment."""
-        self._today()
+        """Count the cost of a call, in USD, before the log does."""
+        self._begin_new_day()
         self.spent += cost
         self.dearest[model] = max(cost, self.dearest.get(model, 0.0))
 
     def follow(self, log: EventLog, day: int, spent: float) -> None:
-        """What the log says was spent on a day (days since 1970); calls under way are renewed in time."""
-        self._today()
+        """Take over what the log says was spent, and keep the reservations of calls under way alive.
+
+        Args:
+            day: days since 1970. spent: USD on that day.
+        """
+        self._begin_new_day()
         if day == self.day:
             self.spent = max(self.spent, spent)
-        if self.held and time.monotonic() - self._renewed > STANDS / 4.0:
+        if self.held and time.monotonic() - self._renewed_at > STANDS / 4.0:
             renew(log, list(self.held))
-            self._renewed = time.monotonic()
+            self._renewed_at = time.monotonic()
 
     def reached(self) -> bool:
-        """Whether nothing more may be spent today."""
-        self._today()
+        """Return True if nothing more may be spent today."""
+        self._begin_new_day()
         return self.spent >= self.usd
 
     def seconds_left(self) -> int:
-        """Until the next day begins."""
+        """Return the seconds until the next day begins, at least 1."""
         return max(math.ceil((self.day + 1) * SECONDS_PER_DAY - time.time()), 1)
+
+
+def _today() -> int:
+    """Return the UTC day by this machine's clock, in days since 1970."""
+    return int(time.time() // SECONDS_PER_DAY)

@@ -29,7 +29,7 @@ _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
 
 def completion(dialect: str) -> Endpoint:
-    """POST /v1/chat/completions and its kin."""
+    """Return the endpoint that has a model answer a request in a dialect."""
 
     async def complete(request: Request) -> Response:
         asked, model, router = await _read_for_router(request, dialect)
@@ -44,14 +44,18 @@ def completion(dialect: str) -> Endpoint:
 
 
 async def count_tokens(request: Request) -> Response:
-    """POST /v1/messages/count_tokens: as a model counts, else an estimate."""
+    """POST /v1/messages/count_tokens: return the tokens of a request, counted by a model or estimated."""
     asked, model, router = await _read_for_router(request, "messages")
     work = request.app.state.forwarder.count_tokens(router, asked, model)
     return response_of(await while_connected(request, work))
 
 
 async def embeddings(request: Request) -> Response:
-    """POST /v1/embeddings: to the model that it names; its cost is counted like that of any call."""
+    """POST /v1/embeddings: send a request to the model that it names, and count its cost.
+
+    Raises:
+        Refused: the upstreams file has no such model of embeddings.
+    """
     state = request.app.state
     content = await read_body(request)
     read = await _read(request, content, "embeddings")
@@ -92,22 +96,24 @@ async def while_connected(request: Request, work: Coroutine[Any, Any, Answer]) -
 
 
 async def _end_when_gone(request: Request, connected: asyncio.Timeout) -> None:
-    """Have a timeout end when the client has gone away."""
+    """Wait until the client has gone away, then let a timeout expire at once."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
     connected.reschedule(asyncio.get_running_loop().time())
 
 
 class ReadRequest(NamedTuple):
-    """What the body of a request says.
+    """Facts of a request, read from its body and headers.
 
     Attributes:
-        headers: of the request, names in lower case. model: the value of its field `model`.
-        kind: see `Refusals`. is_background: see `_read_for_router`.
+        headers: headers of the request, with names in lower case.
+        chat: text, conversation and size of the request.
+        model: value of the field `model`.
+        kind: kind of the request for `Refusals`.
+        is_background: whether the request asks for an answer in the background.
     """
 
     headers: dict[str, str]
-
     chat: ChatRequest
     model: Any
     kind: RequestKind
@@ -143,7 +149,7 @@ async def _read_for_router(request: Request, dialect: str) -> tuple[ClientReques
 
 
 def terms_of(request: Request, router: Router) -> Terms:
-    """Return the terms in a request's headers; one that comes twice is one with a comma.
+    """Return the terms in a request's headers. Values of a header that stands twice are joined by a comma.
 
     Raises:
         RouterError: see `Terms.read`.
@@ -176,7 +182,7 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
 
 
 def headers_of(request: Request) -> dict[str, str]:
-    """Return the headers of a request; of a name that comes twice the first."""
+    """Return {name in lower case: value} of a request. If a header stands twice, the first value is kept."""
     return dict(reversed(request.headers.items()))
 
 
@@ -189,10 +195,12 @@ def client_request(
     rho: str | None = None,
     chose: bool = False,
 ) -> ClientRequest:
-    """Return the request that a body and its headers make.
+    """Return the request as the forwarder takes it.
 
     Args:
-        rho: of the model that the request names, in digits; score units per USD. chose: it names a model.
+        content: bytes of the body. read: facts of the body.
+        rho: rho in the model name `cabs-rho-NUMBER`, in digits; score units per USD.
+        chose: whether the request names a model.
 
     Raises:
         RouterError: its terms do not fit the router, or it names rho twice.
@@ -221,7 +229,7 @@ def client_request(
 
 
 def response_of(answer: Answer) -> Response:
-    """Return what goes back to the client; a large body in pieces."""
+    """Return the response for the client. A large body is sent in pieces."""
     if answer.stream is not None:
         return StreamingResponse(answer.stream, answer.status, answer.headers)
     if len(answer.body) <= limits.COUNTED:
@@ -231,16 +239,18 @@ def response_of(answer: Answer) -> Response:
 
 
 async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
-    """Yield a large answer, each piece once the client has taken those before it.
+    """Yield a large answer in pieces, each once the client has taken the pieces before it.
 
-    Uvicorn takes the whole of it, and calls it sent though the client does not read.
+    Uvicorn would accept a whole body at once and keep it in memory for a client that does not read.
     """
     for piece in pieces_of(body):
         yield piece
 
 
 def _models(request: Request) -> list[dict[str, Any]]:
-    router, forwarder = request.app.state.keeper.router, request.app.state.forwarder
+    """Return the names that a request may give as its model, in OpenAI's form."""
+    router = request.app.state.keeper.router
+    forwarder = request.app.state.forwarder
     names = ["cabs"]
     if router.policy.algorithm.any_rho_now():
         names += [f"cabs-rho-{rho:g}" for rho in router.manifest.rhos]
@@ -249,12 +259,12 @@ def _models(request: Request) -> list[dict[str, Any]]:
 
 
 async def list_models(request: Request) -> Response:
-    """GET /v1/models"""
+    """GET /v1/models: return the names that a request may give as its model."""
     return JSONResponse({"object": "list", "data": _models(request)})
 
 
 async def one_model(request: Request) -> Response:
-    """GET /v1/models/{id}"""
+    """GET /v1/models/{id}: return one of these names. Raises Refused if the name is unknown."""
     name = request.path_params["name"]
     for model in _models(request):
         if model["id"] == name:

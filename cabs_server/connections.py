@@ -1,4 +1,4 @@
-"""What calls to upstreams share in a process: addresses, connections, breakers, threads, spending."""
+"""Everything that the calls of one process share: endpoints, connections, breakers, threads and limits."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ logger = logging.getLogger("cabs.serve")
 
 
 class UpstreamState(NamedTuple):
-    """Where a model is called, and the breaker that hears of its calls."""
+    """Endpoint of a model, with the breaker that is told how its calls end."""
 
     model: str
     upstream: Upstream
@@ -41,9 +41,10 @@ class CallSettings:
     """Settings of calls to upstreams.
 
     Attributes:
-        cap: of spending a day; None if there is none. has_keys: whether the server has at least two keys.
+        cap: limit of a day's cost, or None. tracer: makes the spans of calls.
+        has_keys: whether the server has at least two keys.
         echo: the server answers by itself with the model's name.
-        fail_closed: 503 if the router itself fails, instead of the fallback model.
+        fail_closed: answer 503 if the router itself fails, instead of calling the fallback model.
     """
 
     cap: Cap | None = None
@@ -54,12 +55,18 @@ class CallSettings:
 
 
 class Connections:
-    """Made within an event loop. Blocking work runs on two threads beside the loop, of each key in turn.
+    """The shared state of all calls in a process. It must be made within the event loop.
+
+    Blocking work runs on two threads, one piece of each key in turn.
 
     Attributes:
-        states: {model: its state}, of the upstreams file, and of the one before for requests under way.
-        embedders: the same of models of embeddings: asked by name, so breakers keep nobody away.
+        states: {model: endpoint and breaker} of the upstreams file, and of the file before, which requests
+            under way may still use.
+        embedders: {model: endpoint and breaker} of models of embeddings. Clients name them, so their
+            breakers keep no request away.
         worker: thread of decisions and of the log. reader: thread that reads large bodies and answers.
+        secrets: keys of the upstreams, which are replaced in everything that leaves.
+        refusals: kinds of requests that models refuse by rules of their own.
     """
 
     def __init__(
@@ -97,9 +104,9 @@ class Connections:
         }
 
     def adopt(self, upstreams: Upstreams) -> None:
-        """Go on with another file's endpoints; what did not change keeps its breaker.
+        """Use the endpoints of a changed upstreams file from now on.
 
-        Requests under way end as they began.
+        An endpoint that did not change keeps its breaker. Requests under way end with the old endpoints.
         """
         if upstreams is self.upstreams:
             return
@@ -115,16 +122,16 @@ class Connections:
 
     @property
     def breakers(self) -> dict[str, Breaker]:
-        """{model: its breaker}, of the models that are asked now."""
+        """{model: breaker} of the models in the present upstreams file."""
         return {name: self.states[name].breaker for name in self.upstreams.models}
 
     def log(self, key: str, work: Callable[[], object]) -> None:
-        """Have something logged after the key's work that waits. The answer does not wait for it."""
+        """Queue work that writes to the log behind the key's other work. The answer does not wait for it."""
 
         def safely() -> None:
             try:
                 work()
-            except Exception:  # the log's disk is full, say: the answer has gone out
+            except Exception:  # for example a full disk, after the answer was sent
                 self.counters.add("unlogged_total")
                 logger.exception("the end of a call could not be logged")
 

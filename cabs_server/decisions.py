@@ -1,8 +1,9 @@
-"""Endpoints of those who call models themselves: decisions, and scores of them."""
+"""Endpoints for programs that call models themselves: `/v1/decision` and `/v1/feedback`."""
 
 import asyncio
 import json
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -12,82 +13,142 @@ from starlette.responses import JSONResponse, Response
 
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.data.endpoints import person_text
-from cabs_core.data.endpoints import request as asked
+from cabs_core.data.endpoints import request as chat_requests
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
+from cabs_core.router.routed import Routed
+from cabs_core.router.router import Router
 from cabs_core.router.sessions import route_conversation
 from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY
 from cabs_server.bodies import read_json
 from cabs_server.completions import headers_of, terms_of
 from cabs_server.guard import caller_in
 
-#: seconds after which a decision is looked for again by its answer's id, which another worker logs later
-LOOKS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
-#: seconds that an answer waits for what was taken back to be learnt no more
-RELEARNT = 2.0
+#: pauses, in seconds, before each search for a decision by its answer's id, which another worker may log late
+SEARCH_PAUSES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5)
+#: seconds that the answer to a retraction waits for the policy to be learnt again
+RELEARN_SECONDS = 2.0
+_DECISION_FIELDS = ("available", "rho", "budget", "call_id")
 
 
 async def decide(request: Request) -> Response:
-    """POST /v1/decision {text or messages, available, rho, budget, call_id}
+    """POST /v1/decision {text or messages, available, rho, budget, call_id}: choose a model without a call.
 
     Raises:
-        RouterError: a field is unknown, or of another type.
+        RouterError: a field is unknown or has a wrong type, or there is nothing to route.
     """
-    state, body = request.app.state, await read_json(request)
-    unknown = sorted(set(body) - {"text", *asked.FIELDS, "available", "rho", "budget", "call_id"})
+    body = await read_json(request)
+    state = request.app.state
+    router = state.keeper.router
+    caller = caller_in(request).name
+    _check_fields(body)
+    terms = terms_of(request, router)
+    rho = body.get("rho")
+    if rho is not None and terms.rho is not None:
+        raise RouterError(f"rho and {VALUE} both say what a right answer is worth: give one")
+    available = _available_models(body, router, terms.models)
+    begin = time.perf_counter()
+    if "text" in body:
+        text = body["text"]
+        if isinstance(text, str):
+            text = text[: person_text.LONGEST]  # as much as is read of a conversation
+        choose: Callable[..., Routed] = partial(
+            router.route, text, budget=body.get("budget"), available=available
+        )
+    else:
+        choose = await _choose_for_conversation(request, body, router, available)
+    worker = state.forwarder.worker
+    routed = await worker.run(
+        caller,
+        choose,
+        rho=terms.rho if rho is None else rho,
+        call_id=body.get("call_id"),
+        caller=caller,
+    )
+    # these properties are computed when they are read, so the worker reads them
+    scores, costs, why = await worker.run(caller, lambda: (routed.scores, routed.costs, routed.why))
+    state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
+    answer = {
+        "id": routed.id,
+        "model": routed.model,
+        "propensity": routed.propensity,
+        "rho": routed.rho,
+        "probabilities": routed.probabilities,
+        "scores": scores,
+        "costs": costs,
+        "kept": routed.kept,
+    }
+    headers = {WHY: json.dumps(why)}
+    if routed.marked:
+        headers[SCORE] = WANTED
+    return JSONResponse(answer, headers=headers)
+
+
+def _check_fields(body: dict[str, Any]) -> None:
+    """Raise RouterError if the body of a decision has an unknown field or one of a wrong type."""
+    unknown = sorted(set(body) - {"text", *chat_requests.FIELDS, *_DECISION_FIELDS})
     if unknown:
         raise RouterError(
             f"unknown field {unknown[0]!r}: expected text (with budget), or messages and the other fields of "
             "a request that say which conversation it is; available, rho, call_id"
         )
-    router, source = state.keeper.router, caller_in(request).name
-    available, call_id = body.get("available"), body.get("call_id")
-    if available is not None and not (
-        isinstance(available, list) and all(isinstance(a, str) for a in available)
-    ):
+    available = body.get("available")
+    is_list = isinstance(available, list) and all(isinstance(name, str) for name in available)
+    if available is not None and not is_list:
         raise RouterError("available: expected a list of models")
-    if call_id is not None and not isinstance(call_id, str):
+    if body.get("call_id") is not None and not isinstance(body["call_id"], str):
         raise RouterError("call_id: expected text")
-    terms, rho = terms_of(request, router), body.get("rho")
-    if rho is not None and terms.rho is not None:
-        raise RouterError(f"rho and {VALUE} both say what a right answer is worth: give one")
-    router.mask(available)  # names models of this router
-    if terms.models is not None:
-        available = [arm for arm in terms.models if available is None or arm in available]
-    begin = time.perf_counter()
-    if isinstance(body.get("text"), str):
-        body["text"] = body["text"][: person_text.LONGEST]  # as much as is read of a conversation
-    common = {"rho": terms.rho if rho is None else rho, "call_id": call_id, "caller": source}
-    if "text" in body:
-        decide = partial(router.route, body["text"], budget=body.get("budget"), available=available)
-    elif not set(body) & set(asked.MESSAGES):
+
+
+def _available_models(
+    body: dict[str, Any], router: Router, allowed: tuple[str, ...] | None
+) -> list[str] | None:
+    """Return the models that may be chosen, or None if all may.
+
+    Args:
+        allowed: models that the header `x-cabs-models` names, or None.
+
+    Raises:
+        RouterError: `available` names a model that the router does not have.
+    """
+    available: list[str] | None = body.get("available")
+    router.mask(available)  # raises an error for unknown names
+    if allowed is None:
+        return available
+    return [name for name in allowed if available is None or name in available]
+
+
+async def _choose_for_conversation(
+    request: Request, body: dict[str, Any], router: Router, available: list[str] | None
+) -> Callable[..., Routed]:
+    """Return the function that chooses a model for the messages in a body.
+
+    Raises:
+        RouterError: there are no messages, or the text to route by cannot be read. Refused: no model is at
+            the provider that stores the conversation.
+    """
+    if not set(body) & set(chat_requests.MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
-    else:
-        options = router.options
-        chat = asked.ChatRequest.read(
-            body, headers_of(request), route_by=options.route_by, caller=source, rules=options.text_rules
-        )
-        arms = router.arms if available is None else available
-        chat, at_place = await state.forwarder.holders(router, chat, arms, source)
-        decide = partial(route_conversation, router, chat, available=at_place or available)
-    run = state.forwarder.worker.run
-    routed = await run(source, decide, **common)
-    scores, costs, why = await run(source, lambda: (routed.scores, routed.costs, routed.why))
-    state.forwarder.counters.observe("decision_seconds", time.perf_counter() - begin)
-    answer = {"id": routed.id, "model": routed.model, "propensity": routed.propensity, "rho": routed.rho}
-    answer |= {"probabilities": routed.probabilities, "scores": scores, "costs": costs, "kept": routed.kept}
-    headers = {WHY: json.dumps(why)} | ({SCORE: WANTED} if routed.marked else {})
-    return JSONResponse(answer, headers=headers)
+    caller = caller_in(request).name
+    options = router.options
+    chat = chat_requests.ChatRequest.read(
+        body, headers_of(request), route_by=options.route_by, caller=caller, rules=options.text_rules
+    )
+    models = router.arms if available is None else available
+    chat, at_place = await request.app.state.forwarder.holders(router, chat, models, caller)
+    return partial(route_conversation, router, chat, available=at_place or available)
 
 
 async def feedback(request: Request) -> Response:
-    """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}
+    """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}: record a score.
 
     Raises:
-        RouterError: a field is unknown, or the client may not name a cost.
+        RouterError: a field is unknown, or the client may not name a cost. UnknownDecision: the caller has no
+            such decision.
     """
-    state, body = request.app.state, await read_json(request)
+    body = await read_json(request)
+    state = request.app.state
     unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
         raise RouterError(
@@ -96,8 +157,9 @@ async def feedback(request: Request) -> Response:
     key = body.get("idempotency_key")
     if not isinstance(key, str | None):
         raise RouterError("idempotency_key: expected text")
-    caller, router = caller_in(request), state.keeper.router
-    logged = await _owned(request, body)
+    caller = caller_in(request)
+    router = state.keeper.router
+    logged = await _owned_decision(request, body)
     cost = body.get("cost")
     if cost is not None:
         if not state.client_costs:
@@ -115,53 +177,64 @@ async def feedback(request: Request) -> Response:
     return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
 
 
-async def _owned(request: Request, body: dict[str, Any]) -> Logged:
-    """The decision that a body names among the caller's, for an admin among all.
-
-    Raises UnknownDecision: there is none.
-    """
-    state, caller = request.app.state, caller_in(request)
-    named = _named(body, caller.name)
-    (what,) = named
-    for pause in LOOKS if what == "response_id" else LOOKS[:1]:
-        await asyncio.sleep(pause)
-        with suppress(UnknownDecision):
-            logged: Logged = await state.forwarder.worker.run(
-                caller.name, state.keeper.router.named, caller=caller.owner, **named
-            )
-            return logged
-    raise UnknownDecision(what, body[what])
-
-
 async def retract(request: Request) -> Response:
-    """POST /v1/feedback/retract: take back the scores that the caller's key gave.
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave to a decision.
 
-    The policy learns again in the background, once for all; the answer waits a moment.
+    The policy learns again in the background, once for many retractions. The answer waits for it at most
+    `RELEARN_SECONDS`.
 
     Raises:
-        RouterError: a field is unknown.
+        RouterError: a field is unknown. UnknownDecision: the caller has no such decision.
     """
-    state, body = request.app.state, await read_json(request)
-    if unknown := sorted(set(body) - set(NAMES)):
+    body = await read_json(request)
+    state = request.app.state
+    unknown = sorted(set(body) - set(NAMES))
+    if unknown:
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
-    logged = await _owned(request, body)
-    router, source = state.keeper.router, caller_in(request).name
+    logged = await _owned_decision(request, body)
+    router = state.keeper.router
+    source = caller_in(request).name
 
     def take_back() -> tuple[int, int]:
+        """Return (number of scores taken back, revision of the log after that)."""
         return router.retract(logged.id, source=source, follow=False), router.log.revision
 
-    gone, revision = await asyncio.to_thread(take_back)
-    end = time.monotonic() + RELEARNT
+    retracted, revision = await asyncio.to_thread(take_back)
+    end = time.monotonic() + RELEARN_SECONDS
     while time.monotonic() < end and state.keeper.router.learner.revision < revision:
         await asyncio.sleep(0.05)
-    return JSONResponse({"result": "retracted", "scores": gone})
+    return JSONResponse({"result": "retracted", "scores": retracted})
 
 
-def _named(body: dict[str, Any], caller: str) -> dict[str, str]:
-    """The one name of a decision in a body; a session under its name in the log. Raises RouterError."""
-    names = {k: body[k] for k in NAMES if body.get(k) is not None}
-    if len(names) != 1 or not all(isinstance(v, str) for v in names.values()):
+async def _owned_decision(request: Request, body: dict[str, Any]) -> Logged:
+    """Return the decision that a body names. Administrators may name any decision, callers their own.
+
+    Raises:
+        UnknownDecision: there is no such decision. RouterError: the body does not name one decision.
+    """
+    caller = caller_in(request)
+    worker = request.app.state.forwarder.worker
+    field, name = _named_decision(body, caller.name)
+    pauses = SEARCH_PAUSES if field == "response_id" else SEARCH_PAUSES[:1]
+    for pause in pauses:
+        await asyncio.sleep(pause)
+        router = request.app.state.keeper.router
+        with suppress(UnknownDecision):
+            logged: Logged = await worker.run(caller.name, router.named, caller=caller.owner, **{field: name})
+            return logged
+    raise UnknownDecision(field, body[field])
+
+
+def _named_decision(body: dict[str, Any], caller: str) -> tuple[str, str]:
+    """Return (field, name) of the decision in a body. A session has the name that the log gives it.
+
+    Raises:
+        RouterError: the body has none of `NAMES`, several, or one that is no text.
+    """
+    named = {field: body[field] for field in NAMES if body.get(field) is not None}
+    if len(named) != 1 or not all(isinstance(name, str) for name in named.values()):
         raise RouterError(f"expected one of {', '.join(NAMES)}, as text")
-    if session := names.get("session"):
-        return {"session": asked.session_key(session, caller)}
-    return names
+    ((field, name),) = named.items()
+    if field == "session" and name:
+        name = chat_requests.session_key(name, caller)
+    return field, name

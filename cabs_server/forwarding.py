@@ -1,6 +1,7 @@
-"""One request: decide, forward (`attempt`), and decide again among the other models where an upstream fails.
+"""Answers a request: the router chooses a model, `attempt` calls it, and after a failure the router chooses
+again among the other models.
 
-Whatever fails on our side is answered by the fallback model, and counted.
+If the router itself fails, the fallback model answers, and the failure is counted.
 """
 
 import asyncio
@@ -48,11 +49,11 @@ logger = logging.getLogger("cabs.serve")
 
 
 class Forwarder(Connections):
-    """Answers requests by calling upstreams for a router. Arguments: of `Connections`.
+    """Answers requests by calling upstreams for a router. It takes the arguments of `Connections`.
 
     Attributes:
-        own_breaker: of the router itself: requests do not wait one after the other for a log that does not
-            answer.
+        own_breaker: breaker of the router itself. It keeps requests from waiting one after the other for a
+            log that does not answer.
     """
 
     def __init__(
@@ -76,10 +77,15 @@ class Forwarder(Connections):
         return self._within_cap(able)
 
     def _within_cap(self, states: list[UpstreamState]) -> list[UpstreamState]:
-        """Return the models that may be called now. Raises Refused: the budget of the day is spent."""
+        """Return the models that may be called now: only free ones once the day's budget is spent.
+
+        Raises:
+            Refused: the budget of the day is spent, and no model is free.
+        """
         if self.cap is None or not self.cap.reached():
             return states
-        if free := [state for state in states if state.upstream.free]:
+        free = [state for state in states if state.upstream.free]
+        if free:
             return free
         self.counters.add("over_cap_total")
         text = f"the budget of {self.cap.usd:g} USD a day is spent; it begins again at 00:00 UTC"
@@ -88,7 +94,7 @@ class Forwarder(Connections):
     async def _reserve(
         self, router: Router, request: ClientRequest, states: list[UpstreamState], resources: AsyncExitStack
     ) -> list[UpstreamState]:
-        """Return the models that may be called; the dearest is reserved until `resources` close.
+        """Return the models that may be called, and reserve the cost of the dearest until `resources` close.
 
         Raises:
             Refused: the budget of the day is spent, or what is left of it may go to calls under way.
@@ -232,8 +238,9 @@ class Forwarder(Connections):
         request.chat, _ = await self.holders(
             router, request.chat, [model], request.caller, request.seconds_left
         )
-        if not is_embedding and (why := state.upstream.lacks(request.chat)):
-            raise Refused(400, f"model {model} {why}")
+        lacking = None if is_embedding else state.upstream.lacks(request.chat)
+        if lacking is not None:
+            raise Refused(400, f"model {model} {lacking}")
         async with AsyncExitStack() as resources:
             await self._reserve(router, request, [state], resources)
             call = resources.enter_context(Call(self, router, state, request))
@@ -273,16 +280,9 @@ class Forwarder(Connections):
                 self.own_breaker.failed("timeout")
                 self._unrouted("timeout")
                 return None
-            # log, disk, database, encoder: the request is answered
-            if (error := future.exception()) is not None:
-                reason = "policy" if isinstance(error, PolicyError) else type(error).__name__
-                is_mistake = isinstance(error, RouterError) and not isinstance(error, LogError)
-                if is_mistake:  # of the request, so the requests of others are still routed
-                    self.own_breaker.released()
-                else:
-                    self.own_breaker.failed(reason)
-                logger.error("no decision: %s: %s", type(error).__name__, error)
-                self._unrouted(reason)
+            error = future.exception()
+            if error is not None:
+                self._note_no_decision(error)
                 return None
             self.own_breaker.succeeded()
             self.counters.observe("decision_seconds", time.perf_counter() - begin)
@@ -293,7 +293,23 @@ class Forwarder(Connections):
             raise
         return future.result()
 
+    def _note_no_decision(self, error: BaseException) -> None:
+        """Log and count an error of the router, its log, disk or encoder, after which the fallback answers.
+
+        Raises:
+            Refused: the server answers 503 in this case (`fail_closed`).
+        """
+        reason = "policy" if isinstance(error, PolicyError) else type(error).__name__
+        is_mistake = isinstance(error, RouterError) and not isinstance(error, LogError)
+        if is_mistake:  # of this request alone, so the requests of others are still routed
+            self.own_breaker.released()
+        else:
+            self.own_breaker.failed(reason)
+        logger.error("no decision: %s: %s", type(error).__name__, error)
+        self._unrouted(reason)
+
     def _unrouted(self, reason: str) -> None:
+        """Count a request that the router did not route. Raises Refused if the server is to answer 503."""
         self.counters.add("unrouted_total", reason=reason)
         if self.settings.fail_closed:
             raise Refused(503, "the router cannot decide now; the server's log says why", "internal_error", 1)
@@ -301,7 +317,11 @@ class Forwarder(Connections):
     def _forget(
         self, router: Router, request: ClientRequest, future: asyncio.Future[Routed], why: str
     ) -> None:
-        """Have a decision that no call follows say so in its row, once it is made."""
+        """Mark the row of a decision as unused once the decision is made, since no call follows it.
+
+        Args:
+            why: reason in the row.
+        """
 
         def note(late: asyncio.Future[Routed]) -> None:
             if not late.cancelled() and late.exception() is None:
@@ -318,12 +338,14 @@ class Forwarder(Connections):
         answered: bool | None,
         states: Mapping[str, UpstreamState] | None = None,
     ) -> None:
-        """Tell the breakers of failures: they count if another model answered the same request.
+        """Tell the breakers of failed attempts. A failure counts if another model answered the request.
 
         Args:
-            answered: None if that is not known. states: of the models; default: of the router's.
+            failed: answers of the attempts that failed.
+            answered: whether another model answered. None if that is not known.
+            states: {model: endpoint and breaker}. None selects the router's models.
         """
-        with ExitStack() as each:  # every one is told, whatever is raised
+        with ExitStack() as each:  # every breaker is told, whatever is raised
             for answer in failed:
                 breaker = (self.states if states is None else states)[answer.model].breaker
                 at_once = answer.failure is Meaning.ACCOUNT
@@ -352,10 +374,11 @@ class Forwarder(Connections):
                 self.refusals.note_refusal(refusal.model, kind)
 
     def _failure(self, failed: list[Answer], request: ClientRequest, *, held: bool = False) -> Answer:
-        """Return what the client is told if no model answered.
+        """Return the answer for the client if no model answered.
 
         Args:
-            held: only the models that were asked have the state that the request names.
+            failed: answers of the attempts, at least one.
+            held: whether only the models that were asked store the conversation that the request continues.
         """
         if all(answer.failure is Meaning.FILTERED for answer in failed):
             return self._said(failed[-1], request, 400, "every model's content filter stopped this prompt")
@@ -385,7 +408,8 @@ class Forwarder(Connections):
         """Return the tokens of a request in the messages dialect, as a model counts them, else estimated.
 
         Args:
-            model: the one that was named. None asks whichever the router has, the fallback first; unlogged.
+            model: the model that counts. None asks the router's models in turn, the fallback first. The
+                calls are not logged.
         """
         fallback = router.manifest.fallback
         if model is None:

@@ -1,4 +1,4 @@
-"""What every endpoint does first and last: who asks, and how an error is answered."""
+"""The wrapper of every endpoint. It identifies the caller, counts the request, and answers errors."""
 
 import logging
 import time
@@ -16,77 +16,97 @@ logger = logging.getLogger("cabs.serve")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
-def _refused(
-    status: int,
-    message: str,
-    kind: str = "invalid_request_error",
-    dialect: str = "chat",
-    retry_after: int | None = None,
-) -> JSONResponse:
-    headers = {} if retry_after is None else {"retry-after": str(retry_after)}
-    return JSONResponse(error_body(message, kind, dialect, status), status, headers=headers)
-
-
-async def unknown(request: Request, error: Exception) -> Response:
-    """An address or method that there is not."""
-    status = getattr(error, "status_code", 404)
-    what = "no such endpoint" if status == 404 else f"{request.method} is not how this endpoint is asked"
-    answer = _refused(status, f"{what}: {request.method} {request.url.path:.200}")
-    answer.headers.update(getattr(error, "headers", None) or {})  # of 405: `allow`
-    return answer
-
-
 def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
-    """Ask who it is, and turn the project's errors into answers; every answer has the request's id."""
+    """Return an endpoint that answers known callers only, and every error in the words of a dialect.
+
+    It sets `request.state.id` and `request.state.caller`, and every answer names the request's id.
+    """
 
     async def endpoint_guarded(request: Request) -> Response:
-        begin, name = time.perf_counter(), request_id(request)
-        state, here = request.app.state, request.state
-        here.id = name
+        begin = time.perf_counter()
+        name = request_id(request)
+        request.state.id = name
         token = REQUEST.set(name)
-        counters = state.forwarder.counters
         try:
-            here.caller = caller = who(request)
-            here.resources.enter_context(state.slots.request(caller.name))
+            caller = identify(request)
+            request.state.caller = caller
+            request.state.resources.enter_context(request.app.state.slots.request(caller.name))
             answer = await endpoint(request)
-        except Refused as error:
-            answer = _refused(error.status, error.message, error.kind, dialect, error.retry_after)
-        except LogError as error:
-            logger.error("%s: %s", request.url.path, error)
-            text = "the event log cannot be used now; try again"
-            answer = _refused(503, text, "internal_error", dialect, 1)
-        except CabsError as error:
-            status = 404 if isinstance(error, UnknownDecision) else 400
-            answer = _refused(status, str(error), dialect=dialect)
-        except Exception:
-            logger.exception("%s failed", request.url.path)
-            answer = _refused(500, "internal error; the server's log says more", "internal_error", dialect)
+        except Exception as error:
+            answer = _answer_of_error(error, request, dialect)
         finally:
             REQUEST.reset(token)
-        seconds = time.perf_counter() - begin
-        counters.observe("request_seconds", seconds)
-        if answer.status_code >= 400:
-            counters.add("refused_total", status=str(answer.status_code))
-            logger.info(
-                "%s %s: %d",
-                request.method,
-                request.url.path,
-                answer.status_code,
-                extra={"request_id": name, "seconds": round(seconds, 6)},
-            )
+        _note_end(request, answer, time.perf_counter() - begin)
         answer.headers["x-request-id"] = name
         return answer
 
     return endpoint_guarded
 
 
-def who(request: Request) -> Caller:
-    """Return who sent a request; whoever reaches the address of the figures may read them, and nothing else.
+def _answer_of_error(error: Exception, request: Request, dialect: str) -> JSONResponse:
+    """Return the answer for an error of an endpoint, and log the errors that are the server's own."""
+    if isinstance(error, Refused):
+        return _error_answer(error, dialect)
+    if isinstance(error, LogError):
+        logger.error("%s: %s", request.url.path, error)
+        text = "the event log cannot be used now; try again"
+        return _error_answer(Refused(503, text, "internal_error", 1), dialect)
+    if isinstance(error, CabsError):
+        status = 404 if isinstance(error, UnknownDecision) else 400
+        return _error_answer(Refused(status, str(error)), dialect)
+    logger.error("%s failed", request.url.path, exc_info=error)
+    text = "internal error; the server's log says more"
+    return _error_answer(Refused(500, text, "internal_error"), dialect)
 
-    Raises Refused.
+
+def _error_answer(refused: Refused, dialect: str) -> JSONResponse:
+    headers = {}
+    if refused.retry_after is not None:
+        headers["retry-after"] = str(refused.retry_after)
+    body = error_body(refused.message, refused.kind, dialect, refused.status)
+    return JSONResponse(body, refused.status, headers=headers)
+
+
+def _note_end(request: Request, answer: Response, seconds: float) -> None:
+    """Count a request that was answered, and log it if the answer is an error."""
+    counters = request.app.state.forwarder.counters
+    counters.observe("request_seconds", seconds)
+    if answer.status_code < 400:
+        return
+    counters.add("refused_total", status=str(answer.status_code))
+    logger.info(
+        "%s %s: %d",
+        request.method,
+        request.url.path,
+        answer.status_code,
+        extra={"request_id": request.state.id, "seconds": round(seconds, 6)},
+    )
+
+
+async def unknown(request: Request, error: Exception) -> Response:
+    """Answer a request to an unknown address, or with a method that the endpoint does not have."""
+    status = getattr(error, "status_code", 404)
+    if status == 404:
+        reason = "no such endpoint"
+    else:
+        reason = f"{request.method} is not how this endpoint is asked"
+    text = f"{reason}: {request.method} {request.url.path:.200}"
+    answer = _error_answer(Refused(status, text), "chat")
+    answer.headers.update(getattr(error, "headers", None) or {})  # `allow`, if the status is 405
+    return answer
+
+
+def identify(request: Request) -> Caller:
+    """Return the caller of a request.
+
+    A request that came in at the address of `--metrics` needs no key: it may read figures and nothing else.
+
+    Raises:
+        Refused: the key is wrong or missing, or the address does not have the endpoint.
     """
-    state, here = request.app.state, request.scope.get("server") or ("", 0)
-    if state.metrics is None or here[1] != state.metrics[1]:
+    state = request.app.state
+    _, port = request.scope.get("server") or ("", 0)
+    if state.metrics is None or port != state.metrics[1]:
         return caller_of(request, state.keys, state.admins)
     if request.url.path not in ("/metrics", "/readyz"):
         raise Refused(404, "this address has /metrics, /readyz and /healthz only")
@@ -96,6 +116,6 @@ def who(request: Request) -> Caller:
 
 
 def caller_in(request: Request) -> Caller:
-    """Who sent a guarded request."""
+    """Return the caller of a request that an endpoint of `guarded` handles."""
     caller: Caller = request.state.caller
     return caller

@@ -1,4 +1,8 @@
-"""What runs beside requests: following the log, the lease and its checkpoints, a bundle that was promoted."""
+"""The background work of one server process or of one LiteLLM proxy.
+
+A keeper's thread learns what other processes log, takes the lease of the log, writes checkpoints while this
+process holds the lease, and loads a bundle or an upstreams file that has changed.
+"""
 
 import json
 import logging
@@ -13,25 +17,29 @@ from cabs_core.router.bundle import HEADER
 from cabs_core.router.router import Router
 
 LEASE_SECONDS = 15.0
-#: seconds after which a bundle or file that could not be used is tried again: what it lacked may be there now
-AGAIN = 5.0
-#: how much longer than it took it rests before it learns the log again: many retractions slow nobody
-RESTS = 3.0
+#: seconds after which a change that could not be used is tried again, since what was missing may be there now
+RETRY_SECONDS = 5.0
+#: pause after the whole log was learnt again, as a multiple of the time that it took
+PAUSE_FACTOR = 3.0
 logger = logging.getLogger("cabs.serve")
 
 
 class Keeper:
-    """A thread of one worker. `router` is the one to decide with; it changes when a bundle is promoted.
+    """A thread that keeps a router up to date with its log, its bundle and the upstreams file.
 
     Args:
-        make: a router on the folder as it is now; given encoder and log of the one before.
-        also: a further file that `make` reads; a router is made again when it changes.
-        every: seconds between looks at the log and the folder; checkpoint: seconds between checkpoints, which
-            only the holder of the lease writes. tick: called at every look, with the router and whether this
-            worker holds the lease.
+        folder: folder of the bundle.
+        make: returns a router on the folder as it is now. For a reload it is called with the encoder and the
+            open log of the router before.
+        also: a further file that `make` reads. A change of it reloads the router, too.
+        every: seconds between two looks at the log and the files.
+        checkpoint: seconds between two checkpoints, which only the holder of the lease writes.
+        tick: called at every look with the router and whether this process holds the lease.
 
     Attributes:
-        waits: why a bundle or file that lies there is not used, in words; None: all is.
+        router: the router that decides now.
+        failures: number of looks that failed, reloads included.
+        reload_problem: sentence that says why a changed bundle or file is not used. None if all are used.
     """
 
     def __init__(
@@ -44,26 +52,36 @@ class Keeper:
         checkpoint: float = 5.0,
         tick: Callable[[Router, bool], None] = lambda router, leads: None,
     ):
-        self.folder, self.make = Path(folder), make
-        self.files = [self.folder / HEADER, *([] if also is None else [Path(also)])]
-        self.waits: str | None = None
-        self.every, self.checkpoint, self.tick = every, checkpoint, tick
+        self.folder = Path(folder)
+        self.make = make
+        self.files = [self.folder / HEADER]
+        if also is not None:
+            self.files.append(Path(also))
+        self.every = every
+        self.checkpoint = checkpoint
+        self.tick = tick
         self.name = f"{os.uname().nodename}:{os.getpid()}"
-        self._seen, self._again = self._stamp(), 0.0
-        self.router = make()
         self.failures = 0
+        self.reload_problem: str | None = None
+        self._seen = self._file_stamps()
+        self._retry_at = 0.0
+        self.router = make()
         self._stop = threading.Event()
         self._relearning: threading.Thread | None = None
-        self._rests_until = 0.0
-        self._said_shared: str | None = None
+        self._relearn_from = 0.0
+        self._noted_shared_text = False
         self._thread = threading.Thread(target=self._run, name="cabs-keeper", daemon=True)
 
     def start(self) -> None:
-        """Begin."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self, also: Callable[[], None] = lambda: None) -> None:
-        """End, with a checkpoint where this worker has the lease. also: ends what `tick` began."""
+        """Stop the thread, write a checkpoint if this process gets the lease, and close the log.
+
+        Args:
+            also: called once the thread has ended, to end work that `tick` began.
+        """
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join(10.0)
@@ -73,84 +91,93 @@ class Keeper:
             self.router.checkpoint()
         self.router.log.close()
 
-    def _follow(self) -> None:
-        """Learn what is new; where something was taken back, all of the log again, once for many."""
-        router = self.router
-        router.follow(again=False)
-        busy = self._relearning is not None and self._relearning.is_alive()
-        if busy or time.monotonic() < self._rests_until or not router.outdated:
-            return
-
-        def relearn() -> None:
-            begin = time.monotonic()
-            try:
-                router.follow()
-            except Exception as error:  # the next look may do better
-                self.failures += 1
-                logger.warning("learning the log again failed: %s", error)
-            self._rests_until = time.monotonic() + RESTS * (time.monotonic() - begin)
-
-        self._relearning = threading.Thread(target=relearn, name="cabs-relearn", daemon=True)
-        self._relearning.start()
-
-    def _note_shared_text(self) -> None:
-        """Tell `doctor` through the log when most prompts begin to share their text, and when they stop."""
-        sentence = self.router.shared_text.sentence()
-        if (sentence is None) == (self._said_shared is None):
-            return
-        self.router.log.note(SHARED_TEXT, json.dumps([] if sentence is None else [sentence]))
-        if sentence is not None:
-            logger.warning("%s", sentence)
-        self._said_shared = sentence
-
-    def _stamp(self) -> list[tuple[int, int, int]] | None:
-        """What changes when a file does; None: one is not there now."""
-        try:
-            stats = [path.stat() for path in self.files]
-            return [(s.st_ino, s.st_mtime_ns, s.st_size) for s in stats]
-        except OSError:
-            return None
-
     def _run(self) -> None:
-        saved, version = time.monotonic(), self.router.learner.version
+        """Look at log and files until `stop` is called."""
+        saved_at = time.monotonic()
+        saved_version = self.router.learner.version
         while not self._stop.wait(self.every):
             try:
                 if self._reload():
-                    version = -1  # nothing that this router has learnt is saved
+                    saved_version = -1  # the new router has learnt nothing that is saved
                 self._follow()
                 leads = self.router.log.take_lease(self.name, LEASE_SECONDS)
                 self._note_shared_text()
                 self.tick(self.router, leads)
-                if leads and time.monotonic() - saved >= self.checkpoint:
-                    if self.router.learner.version != version:
+                if leads and time.monotonic() - saved_at >= self.checkpoint:
+                    if self.router.learner.version != saved_version:
                         self.router.checkpoint()
-                        version = self.router.learner.version
-                    saved = time.monotonic()
+                        saved_version = self.router.learner.version
+                    saved_at = time.monotonic()
                 self.router.log.database.sync()
-            except Exception as error:  # whatever it is, requests go on, and the next look may do better
+            except Exception as error:  # requests go on whatever failed, and the next look may succeed
                 self.failures += 1
                 logger.warning("keeping up with the log failed: %s", error)
 
-    def _reload(self) -> bool:
-        """Whether another router has taken the place of `router`."""
-        stamp = self._stamp()
-        again = self.waits is not None and time.monotonic() >= self._again
-        if stamp is None or (stamp == self._seen and not again):
-            return False
-        self._seen = stamp
+    def _follow(self) -> None:
+        """Learn what is new in the log. If scores were retracted, learn the whole log again on a thread."""
+        router = self.router
+        router.follow(again=False)
+        is_relearning = self._relearning is not None and self._relearning.is_alive()
+        if is_relearning or time.monotonic() < self._relearn_from or not router.outdated:
+            return
+        self._relearning = threading.Thread(
+            target=self._relearn, args=(router,), name="cabs-relearn", daemon=True
+        )
+        self._relearning.start()
+
+    def _relearn(self, router: Router) -> None:
+        """Learn the whole log again. Many retractions cost one pass, since the next one waits."""
+        begin = time.monotonic()
         try:
-            # requests may still use the old router, so its log stays open: the new one goes on with it
-            fresh = self.make(encoder=self.router.encoder, log=self.router.log)
-        except Exception as error:  # a damaged bundle, a model without an endpoint, a log that is away
-            text = f"a change of {' or '.join(map(str, self.files))} is not used, the old stays: {error}"
-            if text != self.waits:
-                self.failures += 1
-                logger.error("%s", text)
-            self.waits, self._again = text, time.monotonic() + AGAIN
+            router.follow()
+        except Exception as error:  # the next look may succeed
+            self.failures += 1
+            logger.warning("learning the log again failed: %s", error)
+        end = time.monotonic()
+        self._relearn_from = end + PAUSE_FACTOR * (end - begin)
+
+    def _note_shared_text(self) -> None:
+        """Note in the log, for `cabs doctor`, when most prompts begin or stop to share their text."""
+        sentence = self.router.shared_text.sentence()
+        is_shared = sentence is not None
+        if is_shared == self._noted_shared_text:
+            return
+        self.router.log.note(SHARED_TEXT, json.dumps([] if sentence is None else [sentence]))
+        if is_shared:
+            logger.warning("%s", sentence)
+        self._noted_shared_text = is_shared
+
+    def _file_stamps(self) -> list[tuple[int, int, int]] | None:
+        """Return (inode, time of change, size) of each file, or None if a file is missing now."""
+        try:
+            stats = [path.stat() for path in self.files]
+        except OSError:
+            return None
+        return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
+
+    def _reload(self) -> bool:
+        """Replace the router if a file has changed. Return True if the router was replaced."""
+        stamps = self._file_stamps()
+        must_retry = self.reload_problem is not None and time.monotonic() >= self._retry_at
+        if stamps is None or (stamps == self._seen and not must_retry):
             return False
-        self.waits = None
-        now, before = fresh.manifest.id, self.router.manifest.id
-        said = "is read again" if now == before else f"takes the place of {before}"
-        logger.info("bundle %s %s", now, said)
+        self._seen = stamps
+        try:
+            # requests may still use the old router, so its log stays open and the new router uses it
+            fresh = self.make(encoder=self.router.encoder, log=self.router.log)
+        except Exception as error:  # a damaged bundle, a model without an endpoint, an unreachable log
+            files = " or ".join(map(str, self.files))
+            problem = f"a change of {files} is not used, the old stays: {error}"
+            if problem != self.reload_problem:
+                self.failures += 1
+                logger.error("%s", problem)
+            self.reload_problem = problem
+            self._retry_at = time.monotonic() + RETRY_SECONDS
+            return False
+        self.reload_problem = None
+        if fresh.manifest.id == self.router.manifest.id:
+            logger.info("bundle %s is read again", fresh.manifest.id)
+        else:
+            logger.info("bundle %s takes the place of %s", fresh.manifest.id, self.router.manifest.id)
         self.router = fresh
         return True

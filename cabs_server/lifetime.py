@@ -1,4 +1,4 @@
-"""How the server begins and ends: sockets, workers, and the time that streams have when it is to stop."""
+"""Start and end of the server process: sockets, workers, signals, and the time that streams get to end."""
 
 import multiprocessing
 import os
@@ -31,11 +31,17 @@ def run_server(
     After a signal no connection is taken; streams have `grace` seconds to end, then they are cut and logged.
 
     Args:
-        app: makes it. A worker imports its module before it listens to signals, so `ends_at_once` is in time.
-        metrics: a second address of the same application. options: of `uvicorn.Config`.
+        app: returns the application. Each worker imports the module of this function before uvicorn handles
+            signals, so the function may use `ends_at_once`.
+        host, port: address of the application.
+        workers: number of processes that answer.
+        metrics: (host, port) of a second address of the application, or None.
+        grace: seconds.
+        **options: further arguments of `uvicorn.Config`.
 
     Raises:
-        RouterError: the second address cannot be listened on. SystemExit: the first, or no application.
+        RouterError: the second address cannot be used. SystemExit: the first address cannot be used, or the
+            application could not be made.
     """
     config = uvicorn.Config(
         app, factory=True, host=host, port=port, workers=workers, timeout_graceful_shutdown=grace, **options
@@ -74,12 +80,13 @@ def end_with_parent() -> None:
 
 @contextmanager
 def ends_at_once() -> Iterator[None]:
-    """Inside, SIGINT and SIGTERM end the process: before it serves there is nothing to finish.
+    """Let SIGINT and SIGTERM end the process at once while the application is made.
 
-    uvicorn looks at a signal once the application is made, and compiling its kernels may take minutes. Any
-    handler of Python's would wait for the compiler, and an exception from it may be lost in a destructor.
+    Nothing has to be finished before the server answers. uvicorn would look at a signal only once the
+    application is made, and compiling kernels may take minutes. A handler in Python would wait for the
+    compiler, and an exception raised by it may be lost in a destructor.
     """
-    before = {n: signal.signal(n, signal.SIG_DFL) for n in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
     finally:
@@ -88,7 +95,13 @@ def ends_at_once() -> Iterator[None]:
 
 
 def address_of(text: str | None) -> tuple[str, int] | None:
-    """(host, port) of HOST:PORT, [HOST]:PORT or PORT on this machine. Raises RouterError."""
+    """Return (host, port) of HOST:PORT, [HOST]:PORT or PORT, or None if there is no text.
+
+    The host of PORT alone is this machine.
+
+    Raises:
+        RouterError: the text has another form.
+    """
     if not text:
         return None
     host, _, port = text.rpartition(":")

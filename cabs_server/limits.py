@@ -69,7 +69,14 @@ class Limits:
 
 
 class RequestSlots:
-    """Counts requests under way, and bytes of large bodies and answers, by key; used from the event loop."""
+    """Counts the requests under way and the bytes of large bodies and answers of each key.
+
+    Used from the event loop alone.
+
+    Attributes:
+        under_way: {key: requests under way}.
+        bodies, answers: bytes of large bodies and of large answers in memory.
+    """
 
     def __init__(self, limits: Limits | None = None):
         self.limits = limits or Limits()
@@ -81,7 +88,7 @@ class RequestSlots:
 
     @contextmanager
     def request(self, key: str) -> Iterator[None]:
-        """Count a request from its head to the end of its answer.
+        """Count a request of a key as under way while the context lasts.
 
         Raises:
             Refused: the key, or the process, has as many requests under way as it may.
@@ -112,7 +119,16 @@ class RequestSlots:
 
 
 class KeyedBytes:
-    """Bytes that each key has in memory. A request takes its bytes once, so none waits for one that waits."""
+    """Bytes of memory that each key has reserved.
+
+    A request reserves its bytes once, so no request that holds bytes waits for others.
+
+    Args:
+        most: bytes that the requests of one key may have at once.
+
+    Attributes:
+        taken: {key: bytes that are reserved}.
+    """
 
     def __init__(self, most: int):
         self.most = most
@@ -121,7 +137,9 @@ class KeyedBytes:
 
     @asynccontextmanager
     async def take(self, key: str, size: int) -> AsyncIterator[None]:
-        """Have room for `size` bytes of a key. One request alone may have more than the key may have.
+        """Reserve `size` bytes for a key while the context lasts, waiting until there is room.
+
+        One request alone may have more than the key may have.
 
         Raises:
             Refused: there was no room within `BODY_SECONDS`.
@@ -159,7 +177,7 @@ class FairWorker:
         self._thread.start()
 
     def submit(self, key: str, work: Callable[[], T]) -> Future[T]:
-        """Have work done. Raises RuntimeError after `close`."""
+        """Queue a piece of work and return its future. Raises RuntimeError after `close`."""
         future: Future[T] = Future()
         with self._lock:
             if self._is_closed:
@@ -169,11 +187,11 @@ class FairWorker:
         return future
 
     async def run(self, key: str, work: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        """Return what work returns, once it is its turn. Work of a request that was given up is not begun."""
+        """Return the result of a piece of work. If cancelled before its turn, it is skipped."""
         return await asyncio.wrap_future(self.submit(key, lambda: work(*arguments, **keywords)))
 
     def wait_idle(self) -> None:
-        """Wait until all work that was submitted is done."""
+        """Block until all submitted work is done."""
         with self._lock:
             keys = list(self._waiting)
         for future in [self.submit(key, bool) for key in (*keys, "")]:

@@ -1,6 +1,6 @@
-"""The server's own log: one JSON object a line, with the request that it is about.
+"""Formats of the server's own log on standard error: one line a record, with the id of the request.
 
-No prompt, answer or key is in it.
+No prompt, answer or key is logged.
 """
 
 import json
@@ -23,10 +23,10 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """time (UTC), level, logger, message, request_id, and the fields of the record's `extra`."""
+    """Writes a record as a JSON object: time (UTC), level, logger, message, request_id, and `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line."""
+        """Return the record as one line."""
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry: dict[str, Any] = {
             "time": f"{when}.{int(record.msecs):03d}Z",
@@ -34,7 +34,8 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": record.getMessage(),
         }
-        if (name := REQUEST.get()) is not None:
+        name = REQUEST.get()
+        if name is not None:
             entry["request_id"] = name
         entry |= {k: v for k, v in vars(record).items() if k not in _USUAL}
         if record.exc_info:
@@ -43,23 +44,29 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """The same for people.
+    """Writes a record for people.
 
-    What others wrote begins no line: line breaks are escaped, tracebacks are indented.
+    No text of a caller or a provider begins a line: line breaks are escaped, and tracebacks are indented.
     """
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and a traceback below it."""
-        name = getattr(record, "request_id", None) or REQUEST.get()
+        """Return the record as one line, with its traceback below."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(record.created))
-        line = f"{when} {record.levelname:7s} {one_line(record.getMessage())}{f' [{name}]' if name else ''}"
+        line = f"{when} {record.levelname:7s} {one_line(record.getMessage())}"
+        name = getattr(record, "request_id", None) or REQUEST.get()
+        if name:
+            line += f" [{name}]"
         if not record.exc_info:
             return line
         return f"{line}\n{textwrap.indent(printable(self.formatException(record.exc_info)), '    ')}"
 
 
 def log_config(form: str) -> dict[str, Any]:
-    """Settings of `logging.config` for uvicorn and the server. form: json or text."""
+    """Return settings for `logging.config.dictConfig` of uvicorn and the server.
+
+    Args:
+        form: `json` or `text`.
+    """
     kind = JsonFormatter if form == "json" else TextFormatter
     loggers = {
         name: {"handlers": ["out"], "level": "INFO", "propagate": False} for name in ("uvicorn", "cabs")

@@ -1,5 +1,7 @@
-"""Figures of a server for Prometheus. Calls and rewards come from the log, which all workers share; the
-other figures are this worker's since it started. Counters only rise.
+"""Figures of a server for Prometheus.
+
+Calls and scores are counted in the log, which all workers share. All other figures are those of this worker
+since it started.
 """
 
 import os
@@ -106,8 +108,8 @@ _LABELS: dict[str, tuple[str, ...]] = {
     "decision_seconds": (),
     "request_seconds": (),
 }
-#: label -> its values; anything else is counted as OTHER, so that neither callers nor upstreams make series.
-#: `model`, `kind`: of the upstreams file and of `usage.Tokens`
+#: {beginning of a failure's reason: value of the label `reason`}. Every other reason is counted as `OTHER`,
+#: so that neither callers nor upstreams can make series
 REASONS = {
     "no answer within": "timeout",
     "cannot be reached": "unreachable",
@@ -145,7 +147,7 @@ M = TypeVar("M", Counter, Histogram)
 
 
 def label_of(reason: str) -> str:
-    """The kind of a failure whose words differ from call to call."""
+    """Return the label for a failure's reason, whose words differ from call to call."""
     if reason.startswith("HTTP "):
         return reason.partition(":")[0]
     return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
@@ -198,10 +200,13 @@ class Counters:
     def call(
         self, model: str, status: str, reason: str, seconds: float, bill: Bill, fallback_usd: float | None
     ) -> None:
-        """An attempt at an upstream ended.
+        """Count an attempt at an upstream that has ended.
 
         Args:
-            fallback_usd: what the fallback was expected to cost instead, USD; None: unknown, or nobody chose.
+            status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
+            seconds: duration of the attempt.
+            fallback_usd: USD that the fallback model was expected to cost instead. None if that is unknown,
+                or if the router did not choose the model.
         """
         self.add("upstream_calls_total", model=model, status=status)
         if status in FAILED:

@@ -1,4 +1,4 @@
-"""Whether requests would be answered, for an orchestrator; what is wrong, for people who may know."""
+"""The state of a server for an orchestrator, and the problems behind the state for administrators."""
 
 import asyncio
 import shutil
@@ -9,60 +9,78 @@ from cabs_server.forwarding import Forwarder
 from cabs_server.joins import Joins
 from cabs_server.keeper import Keeper
 
-#: seconds that the log may take, and that its answer holds: whoever asks often does not write often
-PATIENCE, HOLDS = 2.0, 1.0
-#: free space of the log's disk below which it is told, bytes
+#: seconds that a check of the log may take
+PATIENCE = 2.0
+#: seconds for which the result of that check is used again, since the check writes to the log
+HOLDS = 1.0
+#: free bytes on the log's disk below which the disk is a problem
 SCARCE = 64 << 20
 
 
 class Readiness:
-    """Args: forwards: whether there are upstreams."""
+    """Finds out whether requests would be answered now.
+
+    Args:
+        forwards: whether the server calls upstreams.
+    """
 
     def __init__(self, keeper: Keeper, forwarder: Forwarder, joins: Joins, *, forwards: bool):
-        self.keeper, self.forwarder, self.joins, self.forwards = keeper, forwarder, joins, forwards
-        self._of_log: list[str] = []
-        self._until, self._lock = 0.0, asyncio.Lock()
+        self.keeper = keeper
+        self.forwarder = forwarder
+        self.joins = joins
+        self.forwards = forwards
+        self._log_problems: list[str] = []
+        self._checked_until = 0.0
+        self._lock = asyncio.Lock()
 
     async def state(self) -> tuple[str, list[str]]:
-        """(ready, degraded: it answers, with problems, or not ready; the problems), of the log as it was at
-        most HOLDS seconds ago."""
-        forwarder, keeper = self.forwarder, self.keeper
+        """Return the state and its problems as sentences.
+
+        The state is `ready`, `degraded` (requests are answered, with problems) or `not ready`. The log was
+        checked at most `HOLDS` seconds ago.
+        """
         async with self._lock:
-            if time.monotonic() >= self._until:
-                self._of_log, self._until = await self._log(), time.monotonic() + HOLDS
-            log = self._of_log
-        away = [(name, b.reason) for name, b in forwarder.breakers.items() if b.state == "open"]
-        problems = [f"{text}: {self._follows()}" for text in log]
-        problems += [f"{name} is left alone: {reason}" for name, reason in away]
-        ours = (keeper.waits, *self.joins.problems, self._scarce(), *keeper.router.problems())
-        problems += [text for text in ours if text]
-        none_left = self.forwards and len(away) == len(forwarder.breakers)
-        if none_left or (log and forwarder.settings.fail_closed):
+            if time.monotonic() >= self._checked_until:
+                self._log_problems = await self._check_log()
+                self._checked_until = time.monotonic() + HOLDS
+            log_problems = self._log_problems
+        breakers = self.forwarder.breakers
+        left_alone = {name: breaker for name, breaker in breakers.items() if breaker.state == "open"}
+        problems = [f"{text}: {self._consequence()}" for text in log_problems]
+        problems += [f"{name} is left alone: {breaker.reason}" for name, breaker in left_alone.items()]
+        if self.keeper.reload_problem is not None:
+            problems.append(self.keeper.reload_problem)
+        problems += self.joins.problems
+        disk_problem = self._disk_problem()
+        if disk_problem is not None:
+            problems.append(disk_problem)
+        problems += self.keeper.router.problems()
+        has_no_model = self.forwards and len(left_alone) == len(breakers)
+        if has_no_model or (log_problems and self.forwarder.settings.fail_closed):
             return "not ready", problems
-        return "degraded" if problems else "ready", problems
+        return ("degraded" if problems else "ready"), problems
 
-    def _follows(self) -> str:
-        return (
-            "requests get 503"
-            if self.forwarder.settings.fail_closed
-            else "the fallback model answers, nothing is learnt"
-        )
+    def _consequence(self) -> str:
+        """Return what happens to requests while the log cannot be used."""
+        if self.forwarder.settings.fail_closed:
+            return "requests get 503"
+        return "the fallback model answers, nothing is learnt"
 
-    async def _log(self) -> list[str]:
-        """What is wrong with the log or its disk: it is written to, and the last decisions are heard."""
+    async def _check_log(self) -> list[str]:
+        """Write to the log as a decision does. Return the problems of log, disk and recent decisions."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.forwarder.worker.run("", self.keeper.router.log.check)
         except TimeoutError:
             return [f"the event log does not answer within {PATIENCE:g} s"]
-        except Exception as error:  # whatever it is: it cannot be used
+        except Exception as error:  # any error means that decisions cannot be logged
             return [f"the event log cannot be used ({error})"]
         if self.forwarder.own_breaker.state == "open":
             return [f"decisions failed ({self.forwarder.own_breaker.reason})"]
         return []
 
-    def _scarce(self) -> str | None:
-        """That the disk of the log is nearly full."""
+    def _disk_problem(self) -> str | None:
+        """Return a sentence if the log is a file whose disk is nearly full, otherwise None."""
         log = self.keeper.router.log
         if log.dialect == "postgres" or log.place == ":memory:":
             return None

@@ -1,6 +1,7 @@
-"""How the server is started: its settings are checked, and each process that answers makes the application.
+"""Start of the server: settings are checked first, then each process that answers makes the application.
 
-Which is imported there only: a process that watches workers takes half the memory without it.
+The module of the application is imported in those processes only. A process that only watches workers takes
+half the memory without it.
 """
 
 import json
@@ -23,7 +24,16 @@ SETTINGS = "CABS_SERVE_SETTINGS"
 def serve(
     settings: dict[str, Any], *, host: str, port: int, workers: int, grace: int, log_format: str = "json"
 ) -> None:
-    """Run the server until it is stopped. Raises RouterError before that where the settings are unusable."""
+    """Run the server until it is stopped.
+
+    Args:
+        settings: arguments of `make_app` but for the keys, which come from environment variables.
+        grace: seconds that streams have to end after SIGTERM.
+        log_format: `json` or `text`.
+
+    Raises:
+        RouterError: the settings, the bundle, the upstreams file or the keys cannot be used.
+    """
     keys, admins = _keys()
     check_host(host, keys | admins)
     metrics = address_of(settings.get("metrics"))
@@ -50,7 +60,7 @@ def serve(
 
 
 def from_environment() -> Starlette:
-    """The application of a worker: settings (JSON) from CABS_SERVE_SETTINGS, keys from their variables."""
+    """Return the application of a worker: its settings come from environment variables."""
     end_with_parent()
     prepare_process()
     keys, admins = _keys()
@@ -61,5 +71,5 @@ def from_environment() -> Starlette:
 
 
 def _keys() -> tuple[dict[str, str], dict[str, str]]:
-    """({name: key} of callers, of admins) from their variables."""
+    """Return ({name: key} of callers, {name: key} of administrators) from their variables."""
     return read_keys(secret(KEYS), KEYS), read_keys(secret(ADMIN_KEYS), ADMIN_KEYS)

@@ -1,4 +1,8 @@
-"""Server-sent events of an upstream: which ones the client gets, and the facts of the call in them."""
+"""Server-sent events of an upstream's stream.
+
+`Events` cuts the stream into events, decides which of them the client gets, and reads the facts of the call
+from them: id, usage, error and end.
+"""
 
 import json
 import re
@@ -28,33 +32,43 @@ class Events:
     """Reads a stream event by event.
 
     Args:
-        dialect: see `dialects`. hide_usage: take out what the router asked for (`include_usage`).
+        dialect: dialect of the stream, see `dialects`.
+        hide_usage: take out the usage that the router asked for (`include_usage`) and the client did not.
 
     Attributes:
-        id: of the answer. usage: counts as reported, of all events together. done: the end was announced.
-        error: message of an error event; None: there was none; failure: that event. written: bytes of text so
-            far. seen: number of events.
+        id: id of the answer. None until an event names it.
+        usage: counts as reported, merged over all events. None if no event has any.
+        done: whether the stream announced its end.
+        error: message of an error event. None if there was no such event.
+        failure: the error event itself. Empty if there was no such event.
+        written: bytes of text that the model has written so far.
+        seen: number of events so far.
     """
 
     def __init__(self, dialect: str, *, hide_usage: bool = False):
-        self.dialect, self.hide_usage = dialect, hide_usage
+        self.dialect = dialect
+        self.hide_usage = hide_usage
         self.id: str | None = None
         self.usage: dict[str, Any] | None = None
         self.done = False
         self.error: str | None = None
         self.failure: dict[str, Any] = {}
-        self.written, self.seen = 0, 0
-        #: the part of the next event that has come
+        self.written = 0
+        self.seen = 0
+        #: bytes of the next event that have come
         self._rest = bytearray()
-        #: bytes of it in which no end of the event begins
+        #: number of bytes at the beginning of `_rest` in which no end of the event begins
         self._searched = 0
         #: whether `_rest` belongs to an event that was too long to hold, and passes on unread
         self._is_passing = False
 
     @property
     def reported(self) -> dict[str, Any] | None:
-        """The usage; of a stream that has not ended in Anthropic's dialect with the output that was written:
-        its first event counts a token or two, and only its last counts them all."""
+        """The usage, corrected for a stream in Anthropic's dialect that broke off.
+
+        Anthropic's first event counts a token or two of output, and only the last counts all. Without the
+        last one the output is estimated from the text that was written.
+        """
         if self.usage is None or self.done or self.dialect != "messages":
             return self.usage
         return with_output_at_least(self.usage, estimate_tokens(0.0, self.written).output)
@@ -81,17 +95,19 @@ class Events:
         return events
 
     def _take(self, size: int) -> bytes:
+        """Remove the first `size` bytes that wait, and return them."""
         taken = bytes(self._rest[:size])
         del self._rest[:size]
         self._searched = 0
         return taken
 
     def end(self) -> bytes:
-        """What is left when the stream has ended: an event without its empty line, or nothing."""
+        """Return the last event if the stream ended without an empty line behind it, otherwise nothing."""
         event = self._take(len(self._rest))
         return self._read(event) if event.strip() and not self._is_passing else event
 
     def _read(self, event: bytes) -> bytes:
+        """Note the facts of a whole event. Return the event as the client gets it, or nothing."""
         lines = event.splitlines()
         data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         if not data:
@@ -120,17 +136,21 @@ class Events:
         return _NO_USAGE.sub(b"", event) if parsed.get("usage", 0) is None else event
 
     def _note(self, parsed: dict[str, Any], failed: bool) -> None:
-        """The facts of an event; failed: its name is `error`."""
+        """Note id, usage, error and end of an event.
+
+        Args:
+            parsed: JSON of the event. failed: whether the event's name is `error`.
+        """
         inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
-        if self.id is None and isinstance(name := inner.get("id"), str) and name:
+        name = inner.get("id")
+        if self.id is None and isinstance(name, str) and name:
             self.id = name
         choices = parsed.get("choices")
-        choices = choices if isinstance(choices, list) else []
+        if not isinstance(choices, list):
+            choices = []
         for holder in (inner, parsed, parsed.get("x_groq"), *choices[:1]):  # Moonshot's stands in the choice
-            if isinstance(holder, dict) and isinstance(usage := read_usage(holder), dict):
-                # a later event that leaves counts open writes null, or 0
-                so_far = self.usage or {}
-                self.usage = so_far | {k: v for k, v in usage.items() if v or (v == 0 and not so_far.get(k))}
+            if isinstance(holder, dict):
+                self._add_usage(read_usage(holder))
         kind = parsed.get("type")
         wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
         failed = failed or kind in ("error", "response.failed") or parsed.get("object") == "error"
@@ -141,30 +161,49 @@ class Events:
         if kind in ("message_stop", "response.completed", "response.incomplete"):
             self.done = True
         for choice in choices:
-            if reason := failure_of_choice(choice):
+            reason = failure_of_choice(choice)
+            if reason:
                 if self.error is None:
-                    self.error, self.failure = reason, {"error": {"message": reason}}
+                    self.error = reason
+                    self.failure = {"error": {"message": reason}}
             elif isinstance(choice, dict) and choice.get("finish_reason"):
                 self.done = True
 
+    def _add_usage(self, usage: Any) -> None:
+        """Merge the usage of an event. A later event that leaves a count open writes null or 0."""
+        if not isinstance(usage, dict):
+            return
+        so_far = self.usage or {}
+        news = {
+            name: value for name, value in usage.items() if value or (value == 0 and not so_far.get(name))
+        }
+        self.usage = so_far | news
+
 
 def written_in(data: bytes) -> int:
-    """Bytes of the texts that a model wrote, in an answer or an event of any dialect."""
-    if b"\\" in data:  # as long without escaped quotes
+    """Return the bytes of the texts that a model wrote in an answer or an event of any dialect."""
+    if b"\\" in data:  # replaced by texts of equal length, so that no escaped quote ends a text
         data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")
-    size, at = 0, 0
+    size = 0
+    position = 0
     for _ in range(_TEXTS):
-        begin = _WRITTEN.search(data, at)
-        at = -1 if begin is None else data.find(b'"', begin.end())
-        if begin is None or at < 0:
+        begin = _WRITTEN.search(data, position)
+        if begin is None:
             break
-        size += at - begin.end()
-        at += 1
+        end = data.find(b'"', begin.end())
+        if end < 0:
+            break
+        size += end - begin.end()
+        position = end + 1
     return size
 
 
 def _end(data: bytearray, begin: int) -> int:
-    """Return where the first event ends, looked for from `begin` on, or -1 if it has not ended."""
+    """Return the position behind the first event, or -1 if the event has not ended.
+
+    Args:
+        begin: position before which no event ends.
+    """
     breaks = [at for at in (data.find(b"\n", begin), data.find(b"\r", begin)) if at >= 0]
     if not breaks:  # the usual case of a long event, and much faster than the pattern
         return -1

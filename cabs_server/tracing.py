@@ -1,7 +1,7 @@
 """Spans of calls by OpenTelemetry's `gen_ai` conventions (extra [otel], `cabs serve --otel`).
 
-Where the exporter sends them is said by OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...). No
-prompt or answer is in a span. Without the option nothing is imported and nothing is sent.
+OpenTelemetry's own variables (OTEL_EXPORTER_OTLP_ENDPOINT, ...) say where spans are sent. No prompt or answer
+is in a span. Without the option nothing is imported and nothing is sent.
 """
 
 from __future__ import annotations
@@ -24,17 +24,24 @@ _OPERATIONS = {
 
 
 class Span:
-    """One attempt; this one records nothing."""
+    """The span of one attempt. This class records nothing."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers by which the provider continues the trace."""
         return {}
 
     def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
-        """The attempt ended."""
+        """End the span of an attempt.
+
+        Args:
+            status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
+            response_id: id of the provider's answer, if there is one.
+        """
 
 
 class _Recorded(Span):
+    """A span that OpenTelemetry records."""
+
     def __init__(self, span: Any):
         self.span = span
 
@@ -67,7 +74,11 @@ class _Recorded(Span):
 
 
 class Tracer:
-    """Makes spans. Args: provider: OpenTelemetry's TracerProvider; None: spans that record nothing."""
+    """Makes the spans of attempts.
+
+    Args:
+        provider: OpenTelemetry's TracerProvider. None makes spans that record nothing.
+    """
 
     def __init__(self, provider: Any = None):
         self.provider = provider
@@ -75,7 +86,7 @@ class Tracer:
 
     @classmethod
     def exporting(cls) -> Tracer:
-        """One that sends spans over OTLP. Raises RouterError: the extra is absent."""
+        """Return a tracer that sends spans over OTLP. Raises RouterError if the extra is not installed."""
         try:
             from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415  (extra otel)
                 OTLPSpanExporter,
@@ -109,7 +120,8 @@ class Tracer:
             "gen_ai.provider.name": "cabs",
         }
         for name in ("temperature", "top_p", "max_tokens"):
-            if isinstance(value := value_of(fields.get(name)), int | float):
+            value = value_of(fields.get(name))
+            if isinstance(value, int | float):
                 facts[f"gen_ai.request.{name}"] = value
         context = TraceContextTextMapPropagator().extract(dict(headers))
         return _Recorded(
@@ -119,6 +131,6 @@ class Tracer:
         )
 
     def close(self) -> None:
-        """Send what waits."""
+        """Send the spans that wait."""
         if self.provider is not None:
             self.provider.shutdown()

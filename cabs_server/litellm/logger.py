@@ -1,4 +1,4 @@
-"""The callback. Its parameter names are LiteLLM's, which calls by keyword."""
+"""The callback that routes inside LiteLLM. Parameters have LiteLLM's names, since it calls by keyword."""
 
 import asyncio
 import atexit
@@ -30,12 +30,17 @@ from cabs_server.keeper import Keeper
 logger = logging.getLogger("cabs.litellm")
 _MARK = "cabs"
 _QUIET = 60.0
-#: whose a decision is -> attribute of the key that LiteLLM's proxy has let in
+#: {owner of a decision: attribute of the key that LiteLLM's proxy has accepted}
 OWNERS = {"key": "api_key", "team": "team_id", "user": "user_id"}
 
 
 class Attempt(NamedTuple):
-    """An attempt: its decision, the drawn model, `Routed.why` as JSON, whether its score is wanted."""
+    """One attempt of a call.
+
+    Attributes:
+        decision: id of the router's decision. model: model that was drawn.
+        why: `Routed.why` as JSON. marked: whether a score of the answer is wanted.
+    """
 
     decision: str
     model: str
@@ -46,14 +51,21 @@ class Attempt(NamedTuple):
 class CabsLogger(CustomLogger):
     """Chooses the deployment of every call in a model group and logs how it ended.
 
-    Given a folder, it follows it: a router that is promoted there is taken up, what other processes log is
-    learnt, and one of them writes checkpoints (`server.keeper`).
+    A logger on a folder loads a router that is promoted there and learns what other processes log. One
+    process writes checkpoints (`cabs_server.keeper`).
 
     Args:
-        router: folder of the bundle, or an open `Router`. free: models whose calls cost nothing.
-        owner: whose a decision is on the proxy: of the key that asked (its hash), of that key's team or of
-            its user; of the key where it has none. Owners have sessions and scores; admins score all.
-        **options: of `Router`; without `log` it is the one beside the bundle.
+        router: folder of the bundle, or an open `Router`.
+        free: models whose calls cost nothing.
+        owner: owner of decisions on the proxy: `key` (the hash of the key that asked), `team` or `user`
+            of that key. A key without team or user owns its decisions itself. Owners have their own sessions
+            and score their own decisions; administrators score all.
+        **options: arguments of `Router.load`. Without `log` the log beside the bundle is used.
+
+    Attributes:
+        errors: number of errors of this logger so far.
+        attempts: {(owner, id of a call): attempts} of recent calls.
+        places: {model: provider, address and key of its deployment}.
     """
 
     def __init__(
@@ -81,9 +93,8 @@ class CabsLogger(CustomLogger):
         free_arms = {arm["name"] for arm in self.router.manifest.arms if arm.get("free")}
         self.free = free_arms | set(free)
         self.errors = 0
-        #: attempts of recent calls, by owner and id of the call, which a client may choose
+        #: a client may choose the id of a call, so the owner is a part of the key
         self.attempts: dict[tuple[str | None, str], list[Attempt]] = {}
-        #: {model: address, key and provider of its deployment}
         self.places: dict[str, tuple[Any, ...]] = {}
         self._last_report = -_QUIET
 
@@ -108,11 +119,14 @@ class CabsLogger(CustomLogger):
         request_kwargs: dict[str, Any] | None = None,
         parent_otel_span: Any = None,
     ) -> list[dict[str, Any]]:
-        """One of the deployments; all of them where none is a model of the router, or something went wrong.
+        """Return the one deployment that the router chooses.
+
+        Return all deployments if none is a model of the router, or if the router fails.
 
         Raises:
-            ServiceUnavailableError: LiteLLM's 503: none of them holds what the request names of a provider's
-                state, or is one that the request allows. BadRequestError: its terms do not fit the router.
+            ServiceUnavailableError: LiteLLM's 503. No deployment is one that the request allows, or none
+                stores the conversation that the request continues.
+            BadRequestError: the request's terms do not fit the router.
         """
         allowed = healthy_deployments
         try:
@@ -159,9 +173,10 @@ class CabsLogger(CustomLogger):
             return allowed
 
     def _terms(self, keywords: dict[str, Any], model: str) -> Terms:
-        """The terms of a call: headers of the proxy's client, else entries of its metadata by the same names.
+        """Return the terms of a call, from headers of the proxy's client or metadata by the same names.
 
-        Raises BadRequestError, LiteLLM's 400: they do not fit the router.
+        Raises:
+            BadRequestError: LiteLLM's 400, if the terms do not fit the router.
         """
         about, headers = _call_facts(keywords)
         try:
@@ -172,7 +187,7 @@ class CabsLogger(CustomLogger):
     def _conversation(
         self, messages: Any, keywords: dict[str, Any], caller: str | None, model: str
     ) -> ChatRequest:
-        """Read what the call says of its conversation; the proxy keeps the client's headers beside the call.
+        """Return the request of a call: text, conversation and size.
 
         Raises:
             BadRequestError: LiteLLM's 400, if the text that the caller gives to route by is unreadable.
@@ -194,19 +209,19 @@ class CabsLogger(CustomLogger):
     async def async_log_success_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
-        """What the call cost and how long it took."""
+        """Log the cost and the duration of an answered call."""
         await self._finish(kwargs, response_obj, start_time, end_time, "answered")
 
     async def async_log_failure_event(
         self, kwargs: dict[str, Any], response_obj: Any, start_time: datetime, end_time: datetime
     ) -> None:
-        """The attempt failed; it gets no score."""
+        """Log an attempt that failed."""
         await self._finish(kwargs, response_obj, start_time, end_time, "error")
 
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
-        """x-cabs-decision for the proxy's clients, who score the answer by it, x-cabs-why, x-cabs-score."""
+        """Return the headers by which clients of the proxy score an answer, and learn why a model was chosen."""
         last = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id"))
         if last is not None:
             wanted = {SCORE: WANTED} if last.marked else {}
@@ -222,7 +237,7 @@ class CabsLogger(CustomLogger):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        """The proxy gives up on a call: its last attempt is closed."""
+        """Close the attempts of a call that the proxy has given up."""
         try:
             caller = self.caller_of(user_api_key_dict)
             for attempt in self.attempts.get((caller, request_data.get("litellm_call_id") or ""), []):
@@ -231,18 +246,21 @@ class CabsLogger(CustomLogger):
             self._failed("the end of a call was not logged", error)
 
     def caller_of(self, key: Any) -> str | None:
-        """Whose the calls of a key are, `key:HASH`, `team:ID` or `user:ID`; None: no proxy has let a key in.
+        """Return the owner of a key's calls: `key:HASH`, `team:ID` or `user:ID`.
+
+        Return None if no proxy has accepted a key.
 
         Args:
-            key: LiteLLM's `UserAPIKeyAuth`. What clients send is JSON, which has none of its attributes.
+            key: LiteLLM's `UserAPIKeyAuth`. JSON from clients has none of the attributes of this class.
         """
         for owner in (self.owner, "key"):
-            if isinstance(name := getattr(key, OWNERS[owner], None), str) and name:
+            name = getattr(key, OWNERS[owner], None)
+            if isinstance(name, str) and name:
                 return f"{owner}:{name}"
         return None
 
     def caller_in(self, keywords: dict[str, Any]) -> str | None:
-        """`caller_of` the key that the proxy keeps beside a call."""
+        """Return the owner (`caller_of`) by the key that the proxy keeps in a call's metadata."""
         metadata = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
         keys = [about.get("user_api_key_auth") for about in metadata if isinstance(about, dict)]
         return next((name for key in keys if (name := self.caller_of(key)) is not None), None)
@@ -250,10 +268,14 @@ class CabsLogger(CustomLogger):
     async def _left(
         self, by_arm: dict[str, dict[str, Any]], caller: str | None, call: str | None
     ) -> dict[str, dict[str, Any]]:
-        """The deployments that this call has not tried, all where it tried each; attempts before are closed.
+        """Return the deployments that this call has not tried, or all if it has tried each.
 
-        The proxy asks again for a retry under the same id, offers what has just failed, and reports the
-        failure of one attempt only. In LiteLLM's Router a retry has no id, but failures cool models down.
+        The attempts before are closed. The proxy retries under the same id, offers the deployment that has
+        just failed again, and reports the failure of one attempt only. In LiteLLM's Router a retry has no
+        id, but a failure takes the deployment away for a while.
+
+        Args:
+            by_arm: {model: deployment}. caller, call: owner and id of the call.
         """
         tried_arms = set()
         for attempt in self.attempts.get((caller, call or ""), []):
@@ -305,7 +327,7 @@ class CabsLogger(CustomLogger):
             self.attempts.pop(next(iter(self.attempts)))
 
     def _last(self, caller: str | None, call: str | None) -> Attempt | None:
-        """The last attempt of a call."""
+        """Return the last attempt of a call, or None."""
         attempts = self.attempts.get((caller, call or ""))
         return attempts[-1] if attempts else None
 
@@ -317,10 +339,10 @@ class CabsLogger(CustomLogger):
             logger.warning("%s (%d errors so far): %s: %s", what, self.errors, type(error).__name__, error)
 
     async def check(self, router: Any, group: str) -> None:
-        """Self-test at start: deployments are models with prices, and a mocked call's events arrive.
+        """Check at start that deployments fit the router, have prices, and report the end of a mocked call.
 
         Args:
-            router: LiteLLM's `Router`; group: name of the model group.
+            router: LiteLLM's `Router`. group: name of the model group.
 
         Raises:
             RouterError: a deployment that is no model of the router, no price, or no event in ten seconds.
@@ -362,9 +384,9 @@ class CabsLogger(CustomLogger):
         )
 
     def add_feedback_endpoint(self) -> None:
-        """POST /cabs/feedback {id, response_id, call_id or session; score} on the proxy's port, for its keys.
+        """Add the endpoint POST /cabs/feedback {id, response_id, call_id or session; score} to the proxy.
 
-        call_id is what the proxy returns in `x-litellm-call-id`.
+        It takes the proxy's keys. `call_id` is the value of the proxy's header `x-litellm-call-id`.
         """
         from fastapi import Depends  # noqa: PLC0415  (of LiteLLM's proxy)
         from fastapi import Request as HttpRequest  # noqa: PLC0415  (of LiteLLM's proxy)
@@ -387,15 +409,17 @@ class CabsLogger(CustomLogger):
         app.post("/cabs/feedback")(feedback)
 
     def score(self, body: dict[str, Any], key: Any) -> str:
-        """Record the score of a decision that is the key's; of any for an admin of the proxy.
-
-        As of `Router.feedback_by`.
+        """Record the score of a decision that the key owns. Administrators of the proxy may score any.
 
         Args:
-            body: {one of `NAMES`: text, score, and maybe cost}. key: LiteLLM's `UserAPIKeyAuth`.
+            body: one of `NAMES` with the name of the decision, `score`, and optionally `cost` in USD.
+            key: LiteLLM's `UserAPIKeyAuth`.
+
+        Returns:
+            The result of `Router.feedback_by`.
 
         Raises:
-            RouterError: there is no such decision, or score or cost is out of range.
+            UnknownDecision: the key owns no such decision. RouterError: score or cost is out of range.
         """
         caller, cost = self.caller_of(key), body.get("cost")
         owner = None if getattr(key, "user_role", None) == "proxy_admin" else caller or ""
@@ -422,18 +446,19 @@ def _failure_reason(error: Any) -> str:
 
 
 def _arm(deployment: dict[str, Any]) -> str | None:
+    """Return the router's model that a deployment is, or None."""
     return (deployment.get("model_info") or {}).get("id")
 
 
 def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
-    """Deployments of one place know what was said to any of them."""
+    """Return (provider, address, key). Deployments of one place store each other's conversations."""
     about = deployment.get("litellm_params") or {}
     provider = about.get("custom_llm_provider") or str(about.get("model")).partition("/")[0]
     return provider, about.get("api_base"), about.get("api_key")
 
 
 def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(metadata of a call, headers of the proxy's client)."""
+    """Return (metadata of a call, headers of the proxy's client)."""
     request = keywords.get("proxy_server_request")
     headers = request.get("headers") if isinstance(request, dict) else None
     about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
@@ -441,13 +466,15 @@ def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any
 
 
 def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens | None]:
-    """(USD, counts) of a call: the provider's, else LiteLLM's with the output that it leaves out.
+    """Return (USD or None, counts or None) of a call.
 
-    LiteLLM prices what is called the completion, which does not hold the reasoning of every provider.
+    The provider's own cost comes first, then LiteLLM's. LiteLLM prices the completion, in which some
+    providers do not count reasoning, so the price of the missing tokens is added.
     """
     usage: Any = getattr(response, "usage", None)
     reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
-    tokens, cost = read_tokens(reported), kwargs.get("response_cost")
+    tokens = read_tokens(reported)
+    cost = kwargs.get("response_cost")
     if tokens is None or tokens.usd is not None:
         return cost if tokens is None else tokens.usd, tokens
     written = reported_output(reported) or 0.0
@@ -464,7 +491,10 @@ def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens |
 
 
 def _decision(holder: dict[str, Any]) -> str | None:
+    """Return the id of the decision that this logger wrote into the metadata of a call, or None."""
     for key in ("litellm_metadata", "metadata"):
-        if isinstance(metadata := holder.get(key), dict) and isinstance(name := metadata.get(_MARK), str):
+        metadata = holder.get(key)
+        name = metadata.get(_MARK) if isinstance(metadata, dict) else None
+        if isinstance(name, str):
             return name
     return None

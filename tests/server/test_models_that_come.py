@@ -39,7 +39,7 @@ def test_a_model_without_an_endpoint_waits_and_the_router_of_before_goes_on(plac
         keeper, first = c.app.state.keeper, c.app.state.keeper.router.manifest.id
         many = Scored(test_prompts[:20], np.ones(20), np.full(20, 1e-6))
         add_model(place / "router", NewModel("new", scored=many), log=place / "log.sqlite")
-        assert wait(lambda: keeper.waits and "lacks 'new'" in keeper.waits)
+        assert wait(lambda: keeper.reload_problem and "lacks 'new'" in keeper.reload_problem)
         assert keeper.router.manifest.id == first
         add_to_file(new={})
         assert wait(lambda: "new" in keeper.router.arms)
