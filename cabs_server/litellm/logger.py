@@ -221,7 +221,7 @@ class CabsLogger(CustomLogger):
     async def async_post_call_response_headers_hook(
         self, data: dict[str, Any], user_api_key_dict: Any, response: Any, *args: Any, **kwargs: Any
     ) -> dict[str, str] | None:
-        """Return the headers by which clients of the proxy score an answer, and learn why a model was chosen."""
+        """Return headers by which clients of the proxy score an answer and learn why its model was chosen."""
         last = self._last(self.caller_of(user_api_key_dict), data.get("litellm_call_id"))
         if last is not None:
             wanted = {SCORE: WANTED} if last.marked else {}
