@@ -1,9 +1,11 @@
-"""Worlds of goals for `benchmarks.answer_worlds`: how often is a goal confirmed that no option fulfils?
+"""Worlds of goals for `benchmarks.answer_worlds`, which measures how often a goal is confirmed that no option
+fulfils.
 
-In a world of `EXCEEDED` no option does what is asked: it costs 1 % more than the budget, answers .949 in time
+In a world of `EXCEEDED` no option fulfils the goal: it costs 1 % more than the budget, answers .949 in time
 where .95 is asked for, has .949 of the quality where .95 is asked for, or is worth a little less than today's
-model. A confirmed goal is then false. In a world of `FULFILLED` an option does, and Student's test on all
-rows says how often that can be seen.
+model. A confirmed goal is then false. In a world of `FULFILLED` an option fulfils the goal, and Student's
+test on all rows says how often this can be seen. The module prints nothing; run `python -m
+benchmarks.answer_worlds`.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ Costs = Callable[[Rng, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Asked:
-    """A table, a goal for it, and Student's one-sided p-value that the goal is not fulfilled, if known."""
+    """A table, a goal for it, and Student's one-sided p-value that the goal is missed, 1 if unknown."""
 
     table: ScoredTable
     goal: Goal
@@ -41,36 +43,45 @@ class GoalWorld:
 
 
 def lognormal(sigma: float) -> Costs:
-    """Costs of this spread in logarithms."""
+    """Return a generator of log-normal costs with mean 1.
+
+    Args:
+        sigma: standard deviation of the logarithm.
+    """
     return lambda rng, n: rng.lognormal(-(sigma**2) / 2, sigma, n)
 
 
 def pareto(index: float) -> Costs:
-    """Costs with a Pareto tail."""
+    """Return a generator of costs with a Pareto tail and mean 1.
+
+    Args:
+        index: tail index, above 1.
+    """
     return lambda rng, n: (1 + rng.pareto(index, n)) * (index - 1) / index
 
 
 def rare(share: float, times: float) -> Costs:
-    """Costs of which a share is so many times as large."""
+    """Return a generator of costs with mean 1, of which a share is `times` as large as the others."""
     usual = lognormal(0.3)
     mean = 1.0 + share * (times - 1.0)
     return lambda rng, n: usual(rng, n) * np.where(rng.random(n) < share, times, 1.0) / mean
 
 
 def _table(scores: np.ndarray, costs: np.ndarray, latencies: np.ndarray | None = None) -> ScoredTable:
+    """Return a table whose rows are independent and of one task."""
     n, models = scores.shape
     names = tuple(f"m{j}" for j in range(models))
     return ScoredTable(names, scores, costs, np.full(n, "all"), np.arange(n), 0, latencies=latencies)
 
 
 def _p_above(values: np.ndarray, limit: float) -> float:
-    """One-sided p-value by Student's test that the mean is `limit` or less."""
+    """Return the one-sided p-value by Student's test that the mean is `limit` or less."""
     found: float = stats.ttest_1samp(values, limit, alternative="greater").pvalue
     return found
 
 
 def budget(costs: Costs, times: float, models: int, rng: Rng, n: int) -> Asked:
-    """Draw equal models that cost so many times the budget."""
+    """Draw equal models that cost `times` the budget."""
     paid = np.column_stack([costs(rng, n) for _ in range(models)])
     table = _table((rng.random((n, models)) < 0.8).astype(float), paid)
     goal = Goal(budget_per_month=1.0 / times, requests_per_month=1)
@@ -78,21 +89,29 @@ def budget(costs: Costs, times: float, models: int, rng: Rng, n: int) -> Asked:
 
 
 def _pair_of_answers(rng: Rng, n: int, right: float, other: float, agree: float) -> np.ndarray:
-    """Right or wrong, `[n, 2]`: on a share `agree` of the prompts both are right or wrong together."""
+    """Draw right (1) and wrong (0) answers of two models, `[n, 2]`.
+
+    Args:
+        rng: random generator.
+        n: number of prompts.
+        right: share of right answers of the first model.
+        other: share of right answers of the second model.
+        agree: share of the prompts on which both models are judged by one draw.
+    """
     same = rng.random((n, 1)) < agree
     draws = np.where(same, rng.random((n, 1)), rng.random((n, 2)))
     return (draws < np.array([right, other])).astype(float)
 
 
 def quality(right: float, share: float, rng: Rng, n: int) -> Asked:
-    """Draw a model with this share of the quality of today's, where .95 of it is asked for."""
+    """Draw a model with a share of the quality of today's model, of which the goal asks .95."""
     scores = _pair_of_answers(rng, n, right, share * right, 0.8)
     table = _table(scores, np.ones((n, 2)) * [1.0, 0.3] * rng.lognormal(0.0, 0.5, (n, 2)))
     return Asked(table, Goal(quality=0.95, of="m0"), _p_above(scores[:, 1] - 0.95 * scores[:, 0], 0.0))
 
 
 def latency(in_time: float, rng: Rng, n: int) -> Asked:
-    """Draw two models with this share of answers in time, where .95 are asked for."""
+    """Draw two models with a share of answers in time, where the goal asks for .95."""
     seconds = np.where(rng.random((n, 2)) < in_time, 1.0, 3.0)
     scores = (rng.random((n, 2)) < 0.8).astype(float)
     goal = Goal(latency=2.0, share=0.95)
@@ -101,7 +120,7 @@ def latency(in_time: float, rng: Rng, n: int) -> Asked:
 
 
 def value(lost: float, rng: Rng, n: int) -> Asked:
-    """Draw a model at half the price; a right answer is worth so much that it gains 0 at a loss of .04."""
+    """Draw a model at half the price. By the worth of a right answer its gain is 0 at a loss of .04."""
     scores = _pair_of_answers(rng, n, 0.85, 0.85 - lost, 0.8)
     paid = np.ones((n, 2)) * [1.0, 0.5] * lognormal(0.5)(rng, 2 * n).reshape(n, 2)
     worth = 0.5 / 0.04
@@ -140,8 +159,8 @@ def measured(world: GoalWorld, tables: int, n: int) -> tuple[float, float, int]:
     """Draw tables of a world and answer its goal.
 
     Returns:
-        share of the tables with a confirmed goal, this share among the tables in which Student's test
-        confirms it at the same level, and the number of these.
+        The share of the tables with a confirmed goal; this share among the tables in which Student's test
+        confirms the goal at the same level; and the number of these tables.
     """
     confirmed = []
     by_t = []

@@ -1,8 +1,10 @@
-"""`python -m benchmarks.backfill`: how long a stock `dagster dev` takes for a backfill that has nothing to
-compute.
+"""Seconds that a stock `dagster dev` takes for a backfill that has nothing to compute.
+
+    python -m benchmarks.backfill
 
 The backfill is requested over GraphQL, as Dagster's page does it. Dagster's daemon looks for backfills every
-30 s, and every partition is a run.
+30 s, and every partition is a run. Printed are the seconds from the request to the completion, and from the
+first run's creation to the last one's end.
 """
 
 from __future__ import annotations
@@ -24,11 +26,14 @@ _LONGEST = 1800.0
 
 
 def measure(pool: str) -> dict[str, Any]:
-    """Seconds of one backfill of `replay` over all rhos of a finished pool: from the request to its
-    completion (`whole_s`), and from the first run's creation to the last one's end (`runs_s`).
+    """Return the seconds of one backfill of `replay` over all rhos of a finished pool.
+
+    Returns:
+        `whole_s`, from the request to the completion, and `runs_s`, from the first run's creation to the last
+        one's end.
 
     Raises:
-        CabsError: the pool is not finished, or the backfill failed or took longer than half an hour.
+        CabsError: the pool is not finished.
     """
     pool_file = active_pool(pool)
     chain = Chain(ArtifactStore(), pool_file)
@@ -54,7 +59,7 @@ def measure(pool: str) -> dict[str, Any]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Measure and print."""
+    """Measure a backfill, print and return the figures."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--pool", default="demo", help="a pool that is finished (default: demo)")
     options = parser.parse_args(argv)

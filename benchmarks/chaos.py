@@ -1,8 +1,9 @@
-"""kill -9 of servers under load: no decision and no reward may be lost, none counted twice.
+"""Test of kill -9 of servers under load: no decision and no reward may be lost or counted twice.
 
     python -m benchmarks.chaos --kills 30 [--postgres]
 
-`tests.gauntlet.kills` says what clients do meanwhile and what must hold in the end.
+`tests.gauntlet.kills` has the clients and the conditions that must hold in the end. Printed is which of them
+held.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tests.postgres import Postgres
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Print what held; exit code 1 where something did not."""
+    """Run the kills and print which conditions held. The exit code is 1 if one did not."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--router", default="router", help="folder of the router")
     parser.add_argument("--kills", type=int, default=30)

@@ -1,11 +1,12 @@
-"""Do intervals from a log hold the truth, and does a promotion need what was said? Logs drawn from full
-tables.
+"""Coverage of intervals from a log, and the number of decisions that a promotion needs, on logs drawn from
+full tables.
 
     python -m benchmarks.coverage [--pool openllm_lb_v2_carrot ...] [--logs 100] [--sizes 500 1000 3000]
     [--json FILE]
 
-Prompts are drawn with replacement, so that a table's means are the truth, and every draw is a prompt of its
-own; logs longer than the table repeat outcomes that the models of outcomes have seen, so small tables are for
+Printed are the share of intervals that hold the truth, and the share of challengers that are promoted.
+Prompts are drawn with replacement, so that a table's means are the truth and every draw is a prompt of its
+own. Logs longer than the table repeat outcomes that the models of outcomes have seen, so small tables are for
 short logs. Logging policies and targets are made from ridges on TF-IDF components of a third of the table.
 """
 
@@ -34,7 +35,7 @@ LONGEST = 60_000
 
 
 class FullTable:
-    """A full table with what routers could know of it."""
+    """A full table of n prompts and K models, with the features that a router could know of the prompts."""
 
     def __init__(self, name: str, rho: float):
         pool = find_pool(name).pool
@@ -44,14 +45,16 @@ class FullTable:
             pool.encoder.model_copy(update={"name": "tfidf-svd"}),
             store=cabs_home() / "embeddings",
         )
-        self.x, self.rho = leading(vectors, 32), rho
-        self.scores, self.costs = table.scores, table.costs
+        self.x = leading(vectors, 32)
+        self.rho = rho
+        self.scores = table.scores
+        self.costs = table.costs
         self.costs = self.costs * (5e-4 / self.costs.mean() if rho == 300.0 else 1.0)
         self.utility = clipped_utility(self.scores, self.costs, rho)
         self.n, self.k = self.utility.shape
 
     def ridge(self, y: np.ndarray, seed: int) -> np.ndarray:
-        """[n, K] predictions of a ridge on a third of the rows."""
+        """Return predictions of `y` by a ridge regression on a random third of the rows, `[n, K]`."""
         x = self.x / np.sqrt((self.x**2).sum(axis=1).mean()) * 4.0
         rows = np.random.default_rng([seed, 70]).permutation(self.n)[: self.n // 3]
         mean = y[rows].mean(axis=0)
@@ -60,7 +63,16 @@ class FullTable:
         return predicted
 
     def log(self, pmf: np.ndarray, n: int, seed: Sequence[int]) -> tuple[LoggedData, np.ndarray]:
-        """(n decisions of a policy, their rows in the table)."""
+        """Draw decisions of a policy.
+
+        Args:
+            pmf: probabilities of the policy, `[n, K]`.
+            n: number of decisions.
+            seed: seed of the draw.
+
+        Returns:
+            The decisions as a log, and their rows in the table.
+        """
         rng = np.random.default_rng([*seed, 71])
         rows = rng.integers(0, self.n, n)
         drawn = (rng.random((n, 1)) > pmf[rows].cumsum(axis=1)).sum(axis=1).clip(0, self.k - 1)
@@ -76,21 +88,25 @@ class FullTable:
         return data, rows
 
     def mean(self, pmf: np.ndarray) -> float:
-        """A policy's mean utility."""
+        """Return a policy's mean utility over the table."""
         return float((pmf * self.utility).sum(axis=1).mean())
 
 
 def softmax(values: np.ndarray, temperature: float) -> np.ndarray:
-    """[n, K] probabilities."""
+    """Return probabilities proportional to exp(values / temperature), `[n, K]`."""
     e = np.exp((values - values.max(axis=1, keepdims=True)) / temperature)
     probabilities: np.ndarray = e / e.sum(axis=1, keepdims=True)
     return probabilities
 
 
 def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> list[dict[str, Any]]:
-    """Share of the intervals that hold the truth, of every logging policy, target, length and estimator."""
-    k, one = world.k, np.eye(world.k)
-    good, right = world.ridge(world.utility, 0), world.ridge(world.scores, 1)
+    """Return the share of intervals that hold the truth, for every logging policy, target, length and
+    estimator.
+    """
+    k = world.k
+    one = np.eye(world.k)
+    good = world.ridge(world.utility, 0)
+    right = world.ridge(world.scores, 1)
     uniform = np.full((world.n, k), 1.0 / k)
     loggers = {"uniform": uniform, "softmax": softmax(right, 0.1)} | {
         f"epsilon {e}": (1.0 - e) * one[right.argmax(axis=1)] + e / k for e in (0.2, 0.02)
@@ -108,7 +124,8 @@ def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> li
             for draw in range(logs):
                 data, place = world.log(mu, size, [draw, number, size])
                 for target, pi in targets.items():
-                    truth, played = world.mean(pi), world.mean(mu)
+                    truth = world.mean(pi)
+                    played = world.mean(mu)
                     for r in evaluate(data, pi[place], world.rho).rows:
                         if r.outcome == "utility" and r.low is not None and r.high is not None:
                             assert r.difference_low is not None and r.difference_high is not None
@@ -135,21 +152,27 @@ def coverage(world: FullTable, name: str, logs: int, sizes: Sequence[int]) -> li
 
 
 def promotions(world: FullTable, name: str, logs: int) -> list[dict[str, Any]]:
-    """How often challengers that are as good, and that lose .03, are promoted; at 1,000 decisions and at what
-    is said."""
-    one, every = np.eye(world.k), np.arange(world.n)
+    """Return the share of promoted challengers that are as good as the champion, or lose .03 to it.
+
+    Logs have 1,000 decisions, and the number that the comparison says is needed.
+    """
+    one = np.eye(world.k)
+    every = np.arange(world.n)
     first, second = (world.ridge(world.utility, seed) for seed in (0, 1))
-    champion, other = np.argmax(first, axis=1), np.argmax(second, axis=1)
+    champion = np.argmax(first, axis=1)
+    other = np.argmax(second, axis=1)
     value = float(world.utility[every, champion].mean())
     if world.utility[every, other].mean() < value:
         champion, other = other, champion
         value = float(world.utility[every, champion].mean())
     rng = np.random.default_rng(72)
-    rank, at_random = rng.permutation(world.n), rng.integers(0, world.k, world.n)
+    rank = rng.permutation(world.n)
+    at_random = rng.integers(0, world.k, world.n)
 
     def spoilt(loss: float) -> np.ndarray:
         """`other`, with random plays on as many prompts as make it lose `loss` to the champion."""
-        low, high = 0, world.n
+        low = 0
+        high = world.n
         while high - low > 1:
             count = (low + high) // 2
             lost = value - float(world.utility[every, np.where(rank < count, at_random, other)].mean())
@@ -195,7 +218,7 @@ def promotions(world: FullTable, name: str, logs: int) -> list[dict[str, Any]]:
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Run, print, and write JSON."""
+    """Measure every pool, print and return the rows."""
     parser = Script(__file__, __doc__, POOLS)
     parser.add_argument("--sizes", nargs="+", type=int, default=[500, 1000, 3000])
     parser.add_argument("--logs", type=int, default=100)

@@ -1,11 +1,12 @@
-"""Which encoder does a table need? Static vectors, MiniLM and TF-IDF behind the same predictor of scores.
+"""Comparison of encoders: static vectors, MiniLM and TF-IDF behind the same predictor of scores.
 
     python -m benchmarks.encoders --queries 1000 --split-seeds 0 1 2 3 4 5
 
-At most `--queries` prompts of every table, drawn at random, and several random splits. The predictor
-`kernel_ridge` is fitted on the train and validation prompts and selects the model of the highest predicted
-score (rho 0), or of the highest utility at the middle rho of the pool, with the mean train costs. Gain is the
-utility on the test prompts less that of the best single model of the train prompts.
+The study takes at most `--queries` prompts of every table, drawn at random, and several random splits. The
+predictor `kernel_ridge` is fitted on the train and validation prompts. It selects the model of the highest
+predicted score (rho 0), or of the highest utility at the middle rho of the pool, with the mean train costs.
+Gain is the utility on the test prompts less that of the best single model of the train prompts. Printed are a
+row per table, and the differences from REFERENCE over the tables.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ POOLS = (
 
 
 def measure_split(outcomes: Outcomes, encoder: str, rho: float, seed: int) -> dict[str, float]:
-    """Gain at rho 0 and at `rho`, and R² of the predicted scores (pooled over models), on one split."""
+    """Return the gain at rho 0 and at `rho`, and the R² of the predicted scores (pooled over models), on one
+    split.
+    """
     split = make_splits(outcomes, Split(split_seed=seed))
     train = np.flatnonzero(split != "test")
     test = np.flatnonzero(split == "test")
@@ -73,7 +76,7 @@ def measure_split(outcomes: Outcomes, encoder: str, rho: float, seed: int) -> di
 
 
 def measure_pool(name: str, encoders: Sequence[str], queries: int, seeds: Sequence[int]) -> dict[str, Any]:
-    """{encoder: mean figures over the splits} of one table, with the per-split gains."""
+    """Return {encoder: mean figures over the splits} of one table, with the gains of each split."""
     file = find_pool(name)
     outcomes = load_outcomes(file)
     if len(outcomes) > queries:
@@ -89,7 +92,12 @@ def measure_pool(name: str, encoders: Sequence[str], queries: int, seeds: Sequen
 
 
 def compare(figures: dict[str, Any], key: str) -> dict[str, dict[str, float]]:
-    """{other encoder: mean difference from REFERENCE over the tables, standard error, worst table}."""
+    """Return {other encoder: mean difference from REFERENCE over the tables, standard error, worst table}.
+
+    Args:
+        figures: figures of every table.
+        key: figure to compare.
+    """
     others = [encoder for encoder in next(iter(figures.values())) if encoder != REFERENCE]
     result = {}
     for encoder in others:
@@ -103,7 +111,7 @@ def compare(figures: dict[str, Any], key: str) -> dict[str, dict[str, float]]:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Print one row for every table, and the differences from REFERENCE over the tables."""
+    """Measure every table, print and return the figures."""
     parser = Script(__file__, __doc__, pools=POOLS, split_seeds=range(6))
     parser.add_argument("--queries", type=int, default=1000, help="prompts of a table at most")
     parser.add_argument("--encoder", nargs="+", default=list(ENCODERS), metavar="NAME")

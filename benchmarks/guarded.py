@@ -1,11 +1,11 @@
-"""Does guarded mode start to route where the policy is better, and only there?
+"""Simulation of guarded mode: does a router start to route where its policy is better, and only there?
 
     python -m benchmarks.guarded [--runs 1000] [--decisions 20000] [--floor 0.02]
 
-Simulated routers in mode `guarded` from nothing, every decision scored. The policy differs from the fallback
-on `share` of the prompts. The fallback is worth `base` on average, the policy `base` + `gain` over all
-prompts. `noise`: None for scores that are 0 or 1, otherwise the standard deviation of graded scores, which
-are cut to [0, 1]. Draws, weights and the rule are those of `cabs_core.router.guarded`.
+Routers in mode `guarded` are simulated from nothing, with every decision scored. The policy differs from the
+fallback on `share` of the prompts. The fallback is worth `base` on average, the policy `base` + `gain` over
+all prompts. `noise` is None for scores that are 0 or 1, otherwise the standard deviation of graded scores,
+which are cut to [0, 1]. Draws, weights and the rule are those of `cabs_core.router.guarded`.
 
 Printed for each world: the share of runs in which the policy starts to answer, the share in which it answers
 at the end, and the share of all decisions that it answered.
@@ -28,7 +28,7 @@ CHOICE = 1
 
 @dataclass(frozen=True)
 class World:
-    """A router whose policy is worth a known difference to its fallback."""
+    """A router whose policy is worth a known amount more or less than its fallback."""
 
     models: int
     share: float
@@ -54,6 +54,10 @@ def simulate(
     """Return the shares of runs that start to route and that route at the end, and of routed decisions.
 
     Args:
+        world: the router.
+        runs: number of simulated routers.
+        decisions: number of decisions of each router.
+        floor: share of exploration.
         trusted: True if the policy answers from the first decision on, as after good validation.
     """
     rng = np.random.default_rng(0)

@@ -57,7 +57,10 @@ from cabs_core.router.router import Router
 
 TABLES = ("paretobandit_k4", "routerbench_sub3", "openllm_lb_v2_carrot")
 POLICIES = ("hier_mix", "uniroute", "lin_ucb")
-JOINS, WINDOW, NEAR, FLOOR = 500, 200, 0.05, 0.02
+JOINS = 500
+WINDOW = 200
+NEAR = 0.05
+FLOOR = 0.02
 #: rounds after a model has joined like another one, and those at the end of which its share is printed
 LIKE_ROUNDS = 1000
 LIKE_LAST = 250
@@ -84,7 +87,7 @@ class Table:
 
 
 def complete(path: Path, queries: int) -> pd.DataFrame:
-    """Rows of at most so many queries that every model has answered, one query a prompt."""
+    """Return the rows of at most `queries` queries that every model has answered, one query a prompt."""
     frame = pd.read_parquet(path, columns=["query_id", "prompt", "model", "score", "cost"]).dropna()
     first = frame.groupby("prompt")["query_id"].transform("first")
     frame = frame[frame["query_id"] == first].drop_duplicates(["query_id", "model"])
@@ -98,8 +101,15 @@ def complete(path: Path, queries: int) -> pd.DataFrame:
 def read(
     path: Path, queries: int, folder: Path, without: str | None = None, train: int | None = None
 ) -> Table:
-    """A table as a router is made from it; without: the model that it does not have; train: train prompts at
-    most, all others are test prompts."""
+    """Return a table as a router is made from it.
+
+    Args:
+        path: file of the table.
+        queries: most queries to read.
+        folder: folder for the router's table.
+        without: model that the router's table does not have.
+        train: most train prompts; all others are test prompts.
+    """
     frame = complete(path, queries)
     rho = MEAN_COST / frame["cost"].mean()
     frame = frame if without is None else frame[frame["model"] != without]
@@ -150,15 +160,20 @@ def brought_by(table: Table, scored: int, seed: int) -> Scored:
 def play(
     table: Table, folder: Path, order: np.ndarray, seed: int, start: int | str | None
 ) -> tuple[Any, Any]:
-    """(utilities [T], whether the model that comes was played [T]) of a router over test prompts.
+    """Return the utility of each round, and whether the joining model was played, both `[T]`, on test
+    prompts.
 
     Args:
-        folder: of its bundle, which is changed where the model comes. order: `[T]` rows of the table.
-        start: number of scored prompts that the model brings, or the name of the model that it is like, or
-            None if the router has it from the start.
+        table: the table.
+        folder: folder of the router's bundle, which is changed when the model joins.
+        order: rows of the table, `[T]`.
+        seed: seed of the draws.
+        start: number of scored prompts that the model brings.
     """
-    outcomes, new = table.ingredients.outcomes, table.arms[table.best]
-    utilities, played = np.empty(len(order)), np.zeros(len(order), dtype=bool)
+    outcomes = table.ingredients.outcomes
+    new = table.arms[table.best]
+    utilities = np.empty(len(order))
+    played = np.zeros(len(order), dtype=bool)
     log = EventLog(folder.parent / f"{folder.name}.sqlite")
     try:
         router = Router.load(folder, RouterOptions(seed=seed), log=log)
@@ -172,7 +187,8 @@ def play(
                 router = Router.load(folder, RouterOptions(seed=seed), log=log, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
             arm = table.arms.index(decision.model)
-            score, cost = float(outcomes.scores[i, arm]), float(outcomes.costs[i, arm])
+            score = float(outcomes.scores[i, arm])
+            cost = float(outcomes.costs[i, arm])
             router.feedback(decision.id, score=score, cost=cost)
             utilities[t] = clipped_utility(np.array([score]), np.array([cost]), table.rho)[0]
             played[t] = arm == table.best
@@ -182,10 +198,11 @@ def play(
 
 
 def settled(played: np.ndarray) -> tuple[float, float]:
-    """(share of the last fifth, rounds from JOINS on until it is near that and stays).
+    """Return the share of the last fifth of the rounds in which the model was played, and the rounds from
+    JOINS on until the share is near this value and stays there.
 
     Args:
-        played: `[seeds, T]` whether the model was played.
+        played: whether the model was played, `[seeds, T]`.
     """
     shares = played.mean(axis=0)
     end = float(shares[-len(shares) // 5 :].mean())
@@ -197,7 +214,7 @@ def settled(played: np.ndarray) -> tuple[float, float]:
 def measure(
     path: Path, policies: Sequence[str], scored: Sequence[int], rounds: int, seeds: int, queries: int
 ) -> list[dict[str, Any]]:
-    """Rows of one table."""
+    """Return the rows of one table: one per policy and number of scored prompts."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
         work = Path(name)
@@ -260,7 +277,9 @@ def equal_models(folder: Path) -> Path:
 
 
 def measure_like(policies: Sequence[str], seeds: int) -> list[dict[str, Any]]:
-    """Share of the last `LIKE_LAST` rounds that a better model gets which joined like another one."""
+    """Return the share of the last `LIKE_LAST` rounds that a better model gets which joined as like
+    another.
+    """
     rows = []
     with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
         work = Path(name)
@@ -287,7 +306,7 @@ def measure_like(policies: Sequence[str], seeds: int) -> list[dict[str, Any]]:
 def measure_static(
     path: Path, policies: Sequence[str], scored: Sequence[int], draws: int, queries: int
 ) -> list[dict[str, Any]]:
-    """Utility that a static router loses by a model that joins with a few scored prompts."""
+    """Return the utility that a static router loses by a model that joins with a few scored prompts."""
     rows = []
     with tempfile.TemporaryDirectory(prefix="cabs-joining-") as name:
         work = Path(name)
@@ -348,7 +367,7 @@ def earned(folder: Path, arms: Sequence[str], prompts: list[str], utilities: np.
 
 
 def add_options(parser: Script, policies: Sequence[str], seeds: int) -> None:
-    """Options of a script that plays routers on real tables, with its defaults."""
+    """Add the options of a script that plays routers on real tables to its parser."""
     parser.add_argument("--table", nargs="+", default=list(TABLES), metavar="NAME")
     parser.add_argument("--policy", nargs="+", default=list(policies), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=2000)
@@ -357,7 +376,10 @@ def add_options(parser: Script, policies: Sequence[str], seeds: int) -> None:
 
 
 def paths_of(tables: Sequence[str], parser: Script) -> list[Path]:
-    """Files of tables in the folder that CABS_DATA_DIR names; without it the script ends with what to do."""
+    """Return the files of tables in the folder that CABS_DATA_DIR names.
+
+    Without this folder the script ends with advice.
+    """
     folder = data_dir()
     if folder is None:
         parser.error("set CABS_DATA_DIR to the folder of the tables")
@@ -365,7 +387,7 @@ def paths_of(tables: Sequence[str], parser: Script) -> list[Path]:
 
 
 def main(argv: Sequence[str] | None = None) -> list[dict[str, Any]]:
-    """Measure, print, return the rows."""
+    """Measure every table, print and return the rows."""
     parser = Script(__file__, __doc__)
     add_options(parser, (), seeds=4)
     parser.add_argument("--scored", nargs="+", type=int, default=[8, 20, 50])

@@ -1,11 +1,11 @@
-"""Which reading of the paper reproduces its order of policies? Readings side by side on real tables.
+"""Readings of the paper side by side on real tables: which of them reproduces the paper's order of policies?
 
     python -m benchmarks.readings --pool openllm_lb_v2_carrot routerbench_sub3 --split-seeds 0 1 2
     python -m benchmarks.readings --pool zeroeval llmdrift --grand-mean-cost 5e-4 --split-seeds 0 1 2
 
-TF-IDF features and the printed network for every head (`oracle: {kind: network}`), whatever the pool says;
-everything offline from the train split; the same orders, features and rhos for every reading; nothing is
-tuned.
+Every pool gets TF-IDF features and the printed network for every head (`oracle: {kind: network}`). Everything
+offline comes from the train split. Orders, features and rhos are equal for every reading, and nothing is
+tuned. Printed are two tables: mean utilities, and paired differences of readings.
 """
 
 from __future__ import annotations
@@ -65,9 +65,12 @@ PAIRS = (
 
 
 def build_problem(pool_name: str, split_seed: int, grand_mean: float | None = None) -> ReplayProblem:
-    """The test problem of a pool's split with TF-IDF features and the network's heads.
+    """Return the test problem of a pool's split with TF-IDF features and the network's heads.
 
-    grand_mean: USD; the table's costs are multiplied so that this is their mean.
+    Args:
+        pool_name: name of the pool.
+        split_seed: seed of the split.
+        grand_mean: USD. The table's costs are multiplied so that this is their mean.
     """
     file = find_pool(pool_name)
     if grand_mean is not None:
@@ -93,7 +96,7 @@ def build_problem(pool_name: str, split_seed: int, grand_mean: float | None = No
 
 
 def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRIALS) -> dict[str, np.ndarray]:
-    """{reading: utility [trials, n], mean over the rhos}, every query once in every trial."""
+    """Return {reading: utility of every query in every trial, `[trials, n]`, mean over the rhos}."""
     utilities = {}
     for name, (policy, options) in READINGS.items():
         total = np.zeros((trials, problem.n))
@@ -109,10 +112,10 @@ def play(problem: ReplayProblem, rhos: Sequence[float] = RHOS, trials: int = TRI
 def compare(
     splits: Sequence[Mapping[str, np.ndarray]], clusters: Sequence[np.ndarray | None]
 ) -> dict[str, Any]:
-    """Means over splits, and the paired differences of `PAIRS` with standard errors.
+    """Return means over splits, and the paired differences of `PAIRS` with standard errors.
 
     An error is over orders and clusters (`[n]` of each split) of queries together, averaged over splits as
-    independent, or the spread over three or more splits where that is larger.
+    independent, or the spread over three or more splits if it is larger.
     """
     values = {name: float(np.mean([s[name].mean() for s in splits])) for name in READINGS}
     differences = []
@@ -139,7 +142,7 @@ def compare(
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Play all readings on the pools asked for, print two tables, return the figures."""
+    """Play all readings on the chosen pools, print two tables, return the figures."""
     parser = Script(__file__, __doc__, ["openllm_lb_v2_carrot"], [0, 1, 2])
     parser.add_argument("--grand-mean-cost", type=float, help="USD; scale each table's costs to this mean")
     args = parser.parse_args(argv)
@@ -154,6 +157,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _tables(figures: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of the two tables."""
     yield f"| reading | {' | '.join(figures)} |"
     yield f"|---|{'---|' * len(figures)}"
     for name in READINGS:

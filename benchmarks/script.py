@@ -1,4 +1,4 @@
-"""What the scripts of this folder share: their options, their figures as JSON, Markdown tables."""
+"""Tools of the scripts in this folder: command-line options, figures as JSON, Markdown tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from cabs_core.base.paths import cabs_home
 
 
 class Script(argparse.ArgumentParser):
-    """Options of `python -m benchmarks.NAME`, its docstring as the help; every script has `--json FILE`.
+    """Command-line options of `python -m benchmarks.NAME`, with the docstring as the help. Every script has
+    `--json FILE`.
 
     Args:
-        file, doc: `__file__` and `__doc__` of the script.
-        pools: the default of `--pool NAME ...`, for a script that has it.
-        split_seeds: the default of `--split-seeds N ...`, likewise.
-        work: whether it has `--work DIR`, where the problems of `python -m benchmarks.study --protocol field`
-            are.
+        file: `__file__` of the script.
+        doc: `__doc__` of the script.
+        pools: default of `--pool NAME ...`, for a script that has this option.
+        split_seeds: default of `--split-seeds N ...`, for a script that has this option.
+        work: True adds `--work DIR`, the folder with the problems of `python -m benchmarks.study --protocol
+            field`.
     """
 
     def __init__(
@@ -46,23 +48,23 @@ class Script(argparse.ArgumentParser):
 
 
 def _module(file: Path) -> str:
-    """Name of a script as `python -m` takes it: `benchmarks.study`, `benchmarks.speed.solver`."""
+    """Return the name of a script as `python -m` takes it: `benchmarks.study`, `benchmarks.speed.solver`."""
     return ".".join(
         ("benchmarks", *file.resolve().relative_to(Path(__file__).parent.resolve()).with_suffix("").parts)
     )
 
 
 def write_figures(figures: Any, path: Path | None) -> None:
-    """The figures as JSON, where `--json` asked for them."""
+    """Write the figures as JSON to the path of `--json`. Without a path nothing is written."""
     if path is not None:
         write_text(path, json.dumps(figures, indent=1, default=float) + "\n")
 
 
 def head(*columns: str) -> str:
-    """The two lines above the rows of a Markdown table."""
+    """Return the two lines above the rows of a Markdown table."""
     return f"{row(*columns)}\n{'|---' * len(columns)}|"
 
 
 def row(*cells: object) -> str:
-    """One line of a Markdown table."""
+    """Return one line of a Markdown table."""
     return f"| {' | '.join(map(str, cells))} |"

@@ -1,12 +1,11 @@
-"""The steps that a request takes through the server: the functions of ours that hand it on, from its body to
-the reply.
+"""Steps of a request through the server: our functions that hand the request on, from its body to the reply.
 
     python -m benchmarks.steps --router router
 
 Counted are functions of the server, of `endpoints`, of `sessions` and `router`, each once, in the order in
-which a routed chat enters them. A step hands on: it calls another one of them. Those that only compute for
-their caller (`leaf`) are listed beside the steps. What is called inside policies, predictors, the encoder and
-the log's database is no step of the way.
+which a routed chat enters them. A step hands on: it calls another one of them. Functions that only compute
+for their caller (`leaf`) are listed beside the steps. Calls inside policies, predictors, the encoder and the
+log's database are no steps.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ROOMS = (
 
 
 def steps(bundle: Path) -> list[tuple[str, bool]]:
-    """(function, whether it hands on) of those that a routed chat enters, in order."""
+    """Return the functions that a routed chat enters, in order, each with True if it hands the request on."""
     entered: dict[str, bool] = {}
 
     def named(frame: FrameType | None) -> str | None:
@@ -74,7 +73,7 @@ def steps(bundle: Path) -> list[tuple[str, bool]]:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Print them with their number."""
+    """Print the steps with their number."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--router", type=Path, default=Path("router"), help="folder of the bundle")
     given = parser.parse_args(argv)

@@ -71,9 +71,14 @@ Place = tuple[int, str, str]  # split seed, condition, pool
 
 
 def run(plan: Plan, work: Path, threads: int | None = None, jobs: int = 1) -> None:
-    """Replay whatever is not on disk yet, the short grid of all splits before the long one of the first.
+    """Replay every cell that is not on disk yet. The short grid of all splits comes before the long grid of
+    the first.
 
-    threads: lanes at once in a replay; jobs: processes, each with places (pool, condition, split) of its own.
+    Args:
+        plan: the cells.
+        work: folder of the study.
+        threads: lanes of a replay at the same time.
+        jobs: number of processes, each with its own places (pool, condition, split).
     """
     grids = {"full": (SHORT_RHOS, LONG_RHOS), "choose": (FEW_RHOS,)}
     for rhos in grids.get(plan.protocol, (SHORT_RHOS,)):
@@ -93,7 +98,7 @@ def run(plan: Plan, work: Path, threads: int | None = None, jobs: int = 1) -> No
 
 
 def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | None, place: Place) -> None:
-    """All cells of a (pool, condition, split) at these rhos that are not on disk."""
+    """Replay all cells of a place (split seed, condition, pool) at some rhos that are not on disk."""
     seed, condition, pool = place
     trials = 10 if rhos is LONG_RHOS else 5
     todo = [
@@ -107,7 +112,8 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
     if condition == "severe" and not can_be_severe(pool):
         print(f"{pool}: no task of it is known to be another kind of work, so no severe", flush=True)
         return
-    begin, processor = time.perf_counter(), time.process_time()
+    begin = time.perf_counter()
+    processor = time.process_time()
     try:
         test = problem(work, pool, condition, seed, plan.setup)
     except DataError as error:
@@ -123,7 +129,8 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
             test, name, rho=rho, trials=trials, threads=threads, options=options, condition=stream
         )
         _save(cell_path(work, pool, condition, seed, policy, rho), result, test)
-    spent, processor = time.perf_counter() - begin, time.process_time() - processor
+    spent = time.perf_counter() - begin
+    processor = time.process_time() - processor
     print(
         f"{pool} {condition} split {seed}: {len(todo)} cells of {trials} trials in {spent:.0f} s (processor "
         f"{processor:.1f} s, {built:.1f} of it for the problem)",
@@ -132,6 +139,7 @@ def _run_place(plan: Plan, work: Path, rhos: Sequence[float], threads: int | Non
 
 
 def _trials_of(path: Path) -> int:
+    """Return the number of trials of a stored cell, 0 if there is none."""
     if not path.is_file():
         return 0
     with np.load(path, allow_pickle=False) as stored:
@@ -139,6 +147,7 @@ def _trials_of(path: Path) -> int:
 
 
 def _save(path: Path, result: ReplayResult, test: ReplayProblem) -> None:
+    """Write the figures of a replay as a cell."""
     assert result.uncertified is not None and result.seconds is not None
     queries = np.zeros(test.n)
     np.add.at(queries, result.order.ravel(), result.rewards.ravel())
@@ -158,7 +167,13 @@ def _save(path: Path, result: ReplayResult, test: ReplayProblem) -> None:
 
 
 def _per_query(result: ReplayResult, values: np.ndarray, plays: np.ndarray) -> np.ndarray:
-    """[n] means over trials of what the played arm cost or scored on every query."""
+    """Return for every query the mean over trials of a value of the played arm, `[n]`.
+
+    Args:
+        result: the replay.
+        values: costs or scores, `[n, K]`.
+        plays: number of rounds of each query, `[n]`.
+    """
     total = np.zeros(len(values))
     np.add.at(total, result.order.ravel(), values[result.order, result.actions].ravel())
     means: np.ndarray = (total / np.maximum(plays, 1)).astype(np.float32)
@@ -166,7 +181,12 @@ def _per_query(result: ReplayResult, values: np.ndarray, plays: np.ndarray) -> n
 
 
 def _check_setup(work: Path, setup: Setup) -> None:
-    """One folder, one setup: cells of different ones must not stand in one table."""
+    """Refuse a folder whose cells are of another setup, since cells of two setups must not stand in one
+    table.
+
+    Raises:
+        CabsError: the folder has another setup, or does not say which.
+    """
     path = work / "setup.json"
     if not path.is_file():
         if (work / "cells").is_dir():
@@ -182,7 +202,7 @@ def _check_setup(work: Path, setup: Setup) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run what is missing and return the figures; see the module."""
+    """Replay the missing cells, print and return the figures. The module describes the options."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--split-seeds", nargs="+", type=int)
     parser.add_argument("--protocol", choices=("full", "short", "field", "choose"), default="full")

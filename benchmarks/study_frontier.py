@@ -40,8 +40,8 @@ class FixedModels:
 
     @classmethod
     def of(cls, test: ReplayProblem, seed: int) -> FixedModels:
-        """The fixed models of a test problem; give `sweep` the same seed, so that it resamples the same
-        queries.
+        """Return the fixed models of a test problem. Pass `sweep` the same seed, so that it resamples the
+        same queries.
 
         Without offline scores, `best` is the arm of largest mean test score.
         """
@@ -53,23 +53,30 @@ class FixedModels:
 
 
 def _resampled(values: np.ndarray, seed: int) -> np.ndarray:
-    """[1 + replicates, m]: means of values [m, n] over queries, then their replicates."""
+    """Return means of values `[m, n]` over queries and their bootstrap replicates, `[1 + replicates, m]`."""
     replicates = bootstrap_ratio(values, replicates=REPLICATES, seed=seed)
     return np.vstack([values.mean(axis=1)[None], replicates.T])
 
 
 def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) -> dict[str, np.ndarray]:
-    """{figure: [1 + replicates]} of a policy with per-query mean costs and scores [rhos, n], row 0 the figure
-    itself.
+    """Return the figures of a policy, {figure: [1 + replicates]}, with the figure itself in row 0.
 
-    gain: hull at the cost of the best fixed model, less its score. saved: share of its cost that the hull
-    saves at its score; NaN where the hull does not reach it. aiq: mean height of the hull from the cheapest
-    to the dearest arm.
+    gain: height of the hull at the cost of the best fixed model, less its score. saved: share of its cost
+    that the hull saves at its score, NaN if the hull does not reach the score. aiq: mean height of the hull
+    from the cheapest to the dearest arm.
+
+    Args:
+        costs: mean cost of every query, `[rhos, n]`.
+        scores: mean score of every query, `[rhos, n]`.
+        fixed: the fixed models of the problem.
+        seed: seed of the bootstrap.
     """
-    x, y = np.maximum(_resampled(costs, seed), 0.0), _resampled(scores, seed)
+    x = np.maximum(_resampled(costs, seed), 0.0)
+    y = _resampled(scores, seed)
     out = {name: np.empty(len(x)) for name in FIGURES}
     for i, (spent, level) in enumerate(zip(x, y, strict=True)):
-        cost, score = fixed.costs[i, fixed.best], fixed.scores[i, fixed.best]
+        cost = fixed.costs[i, fixed.best]
+        score = fixed.scores[i, fixed.best]
         out["gain"][i] = aiq(spent, level, cost, cost) - score
         # replicates are exact to float32: what is equal there must count as reached
         out["saved"][i] = cost_saved(spent, level, cost, score - TOLERANCE)
@@ -78,10 +85,11 @@ def sweep(costs: np.ndarray, scores: np.ndarray, fixed: FixedModels, seed: int) 
 
 
 def combined(splits: Mapping[int, Mapping[str, np.ndarray]]) -> dict[str, dict[str, float]]:
-    """{figure: {value, low, high, reached}} over splits: means, 95 % intervals of the averaged replicates.
+    """Return {figure: {value, low, high, reached}} over splits: means, and 95 % intervals of the averaged
+    replicates.
 
-    reached: share of the replicates of all splits in which the figure exists (cost saved: the quality was
-    reached); value and interval are of those, NaN where the figure itself exists in no split.
+    `reached` is the share of the replicates of all splits in which the figure exists (cost saved: the quality
+    was reached). Value and interval are taken over these, NaN if the figure itself exists in no split.
     """
     out = {}
     for name in FIGURES:

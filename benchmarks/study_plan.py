@@ -1,4 +1,4 @@
-"""What a study plays: tables, conditions, policies, rhos, and where its files are."""
+"""The plan of a study: its tables, conditions, policies and rhos, and the paths of its files."""
 
 from __future__ import annotations
 
@@ -43,8 +43,12 @@ SILENT = {
 
 
 def _weights(least: float, without: str = "") -> dict[str, Any]:
-    """Options of hier_mix with other prior weights: `least` for all but the ease (half of it) and the
-    anchored model."""
+    """Return options of hier_mix with other prior weights of its corrections.
+
+    Args:
+        least: weight of every correction but the ease, which has half of it.
+        without: offset of a correction that is left out; '' keeps all.
+    """
     weights = {c.offset: least for c in CORRECTIONS} | {"ease": least / 2}
     corrections = [
         c.model_copy(update={"weight": weights[c.offset]}) for c in CORRECTIONS if c.offset != without
@@ -153,7 +157,9 @@ REHEARSED = 1500
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run: pools x conditions x split seeds x policies, each split with its rhos and trials."""
+    """The cells of a study: pools x conditions x split seeds x policies, each split with its rhos and
+    trials.
+    """
 
     pools: tuple[str, ...]
     conditions: tuple[str, ...]
@@ -163,7 +169,9 @@ class Plan:
     setup: Setup = Setup()
 
     def grid(self, split_seed: int) -> tuple[tuple[float, ...], int]:
-        """(rhos, trials) of a split: the first one is replayed at length under the protocol `full`."""
+        """Return the rhos and the number of trials of a split. Protocol `full` replays the first split at
+        length.
+        """
         if self.protocol == "choose":
             return FEW_RHOS, 5
         if self.protocol == "full" and split_seed == self.split_seeds[0]:
@@ -172,11 +180,11 @@ class Plan:
 
     @property
     def shared(self) -> tuple[tuple[float, ...], int]:
-        """(rhos, trials) that every split of the plan has: what the tables are about."""
+        """The rhos and the number of trials that every split of the plan has. The tables are about these."""
         return self.grid(self.split_seeds[0] if len(self.split_seeds) == 1 else -1)
 
 
 def cell_path(work: Path, pool: str, condition: str, split_seed: int, policy: str, rho: float) -> Path:
-    """File of one (condition, split, policy, rho)."""
+    """Return the path of the file of one (condition, split, policy, rho)."""
     name = policy if policy in VARIANTS else asset_name(policy)
     return work / "cells" / pool / condition / f"seed{split_seed}" / name / f"{int(rho):04d}.npz"

@@ -1,4 +1,4 @@
-"""The replay problems of a study: a pool's splits under conditions on its data, built once and kept."""
+"""Replay problems of a study: a pool's splits under conditions on its data, built once and kept."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ AS_IS = Setup()
 def problem(
     work: Path, pool_name: str, condition: str, split_seed: int, setup: Setup = AS_IS, which: str = "test"
 ) -> ReplayProblem:
-    """The problem of a pool under a condition, from DIR/problems or built there (encodes and trains oracles).
+    """Return the problem of a pool under a condition, from DIR/problems or built there (encodes and trains
+    oracles).
 
-    Prompts are encoded once for all conditions of a split with the same train prompts: the embeddings' store
-    knows them.
+    Prompts are encoded once for all conditions of a split with the same train prompts, since the embeddings'
+    store knows them.
     """
     data = "clean" if condition in (*STREAM_CONDITIONS, "upgrade") else condition
     folder = work / "problems" / pool_name / data / f"seed{split_seed}"
@@ -56,15 +57,16 @@ def problem(
 
 
 def upgraded(test: ReplayProblem, seed: int) -> ReplayProblem:
-    """The problem in which the middling model was replaced by a better one before the first round; nobody
-    said so.
+    """Return the problem in which a better model replaced the middling one before the first round,
+    unannounced.
 
-    That model, of median mean train score, now scores what the best one of the train split scores, and 1 on
-    some of the prompts that this one fails, drawn at random: UPGRADE of all prompts, or half of the failed
-    ones where these are fewer. Its costs, offline labels and predictions are those of before.
+    The middling model has the median mean train score. It now scores what the best model of the train split
+    scores, and 1 on some of the prompts that this one fails, drawn at random: UPGRADE of all prompts, or half
+    of the failed ones if these are fewer. Its costs, offline labels and predictions stay.
     """
     rank = np.argsort(test.offline_scores.mean(axis=0), kind="stable")
-    arm, best = rank[len(rank) // 2 - 1], rank[-1]
+    arm = rank[len(rank) // 2 - 1]
+    best = rank[-1]
     scores = test.scores.copy()
     failed = 1.0 - scores[:, best]
     share = min(0.5, UPGRADE / max(float(failed.mean()), 1e-9))
@@ -74,12 +76,12 @@ def upgraded(test: ReplayProblem, seed: int) -> ReplayProblem:
 
 
 def can_be_severe(pool_name: str) -> bool:
-    """Whether somebody has said which of a pool's tasks are another kind of work."""
+    """Return True if somebody has said which of a pool's tasks are another kind of work."""
     return pool_name in SEVERE_TASKS or bool(find_pool(pool_name).pool.split.test_tasks)
 
 
 def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
-    """Tasks of another kind of work than the rest of a pool's, from `SEVERE_TASKS`.
+    """Return the tasks of another kind of work than the rest of a pool's, from `SEVERE_TASKS`.
 
     Raises:
         PoolError: nobody has said which tasks of this pool are another kind of work.
@@ -96,7 +98,7 @@ def severe_tasks(pool_name: str, tasks: Iterable[str]) -> tuple[str, ...]:
 
 
 def set_up(pool: ModelPool, setup: Setup) -> ModelPool:
-    """The pool as the study takes it."""
+    """Return the pool with the settings of the study."""
     update: dict[str, Any] = {}
     if setup.encoder is not None:
         kept = pool.encoder.model_dump(exclude={"name", "of"})
@@ -109,7 +111,7 @@ def set_up(pool: ModelPool, setup: Setup) -> ModelPool:
 
 
 def thinned(split: np.ndarray, most: int | None, seed: int) -> np.ndarray:
-    """The split with at most `most` test queries, drawn at random; the others belong to no part."""
+    """Return the split with at most `most` test queries, drawn at random. The others belong to no part."""
     test = np.flatnonzero(split == "test")
     if most is None or len(test) <= most:
         return split
@@ -119,6 +121,7 @@ def thinned(split: np.ndarray, most: int | None, seed: int) -> np.ndarray:
 
 
 def _build(folder: Path, pool_name: str, condition: str, split_seed: int, setup: Setup) -> None:
+    """Build and save the problems of a pool under a condition."""
     file = find_pool(pool_name)
     file = dataclasses.replace(file, pool=set_up(file.pool, setup))
     outcomes = load_outcomes(file)

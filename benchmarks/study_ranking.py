@@ -32,7 +32,8 @@ from cabs_core.base.statistics.uncertainty import standard_error
 
 #: an upper bound and random play have no rank
 UNRANKED = ("oracle_best", "random")
-LEFT_OUT, TRIVIAL = "hier_mix, options of the other tables", "simple router of the other tables"
+LEFT_OUT = "hier_mix, options of the other tables"
+TRIVIAL = "simple router of the other tables"
 LEAST = -0.010
 WORSE = 0.005
 #: policies whose gaps stand in the table of cells, before the first ones by rank
@@ -43,8 +44,9 @@ Means = Mapping[Place, Mapping[str, float]]
 
 
 def elsewhere(means: Means, candidates: Sequence[str], pool: str, conditions: Sequence[str]) -> str | None:
-    """The candidate of largest mean over the other pools and these conditions; None where cells are
-    missing."""
+    """Return the candidate of largest mean over the other pools and some conditions, or None if cells are
+    missing.
+    """
     places = [p for p in means if p[0] in conditions and p[1] != pool]
     known = [c for c in candidates if places and all(c in means[p] for p in places)]
     if not known:
@@ -53,6 +55,7 @@ def elsewhere(means: Means, candidates: Sequence[str], pool: str, conditions: Se
 
 
 def _means(figures: Mapping[str, Any]) -> dict[Place, dict[str, float]]:
+    """Return the mean utilities of every cell by policy."""
     return {(cell["condition"], cell["pool"]): cell["values"] for cell in figures["cells"]}
 
 
@@ -62,7 +65,9 @@ def choices(
     conditions: Sequence[str],
     among: Sequence[str] = CANDIDATES,
 ) -> dict[str, str]:
-    """{pool: what earns most on the other pools of a ranking, of those that were played everywhere}."""
+    """Return {pool: candidate that earns most on the other pools of a ranking}. A candidate must be played
+    everywhere.
+    """
     each = {pool: elsewhere(_means(figures), among, pool, conditions) for pool in pools}
     return {pool: policy for pool, policy in each.items() if policy is not None}
 
@@ -124,7 +129,7 @@ def _cell(
     simple: Sequence[str],
     reference: str,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """(what a cell is, {policy: its figures there})."""
+    """Return the facts of a cell, and {policy: its figures there}."""
     same = condition == "severe"
     values = {p: paired_errors(s, None, weights, same) for p, s in played.items()}
     means = {p: float(each.mean()) for p, (each, _) in values.items()}
@@ -149,6 +154,7 @@ def _cell(
 
 
 def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return the summary of a policy's figures over the cells of a condition."""
     worst = min(rows, key=lambda r: r["gap"])
     return {
         "cells": len(rows),
@@ -169,12 +175,14 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def order_of(policies: Mapping[str, Any]) -> list[str]:
-    """Names of a condition's policies: those in most cells first, then by mean gap."""
+    """Return the names of a condition's policies: those in most cells first, then by mean gap."""
     return sorted(policies, key=lambda p: (-policies[p]["cells"], -policies[p]["gap"]))
 
 
 def ablation(figures: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, float]]]:
-    """{options: {condition: (mean over tables of options less hier_mix, its error with tables as units)}}."""
+    """Return {options: {condition: (mean over tables of options less hier_mix, its error with tables as
+    units)}}.
+    """
     out: dict[str, dict[str, tuple[float, float]]] = {}
     for condition, name in product(figures["conditions"], HIER_SETS):
         cells = [c["values"] for c in figures["cells"] if c["condition"] == condition]
@@ -185,8 +193,9 @@ def ablation(figures: Mapping[str, Any]) -> dict[str, dict[str, tuple[float, flo
 
 
 def lines(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Markdown: a chapter a condition, a summary of every policy and gaps in every cell; then what each
-    option does."""
+    """Yield Markdown: a chapter per condition with a summary of every policy and gaps in every cell, then
+    ablations.
+    """
     if not figures["cells"]:
         return
     yield "\n### Over the tables, by condition\n"
@@ -216,7 +225,8 @@ def lines(figures: Mapping[str, Any]) -> Iterable[str]:
         shown = [p for p in SHOWN if p in policies] or order[: len(SHOWN)]
         yield "\n" + head("cell", "splits", "best simple", "its value", *shown)
         for cell in (c for c in figures["cells"] if c["condition"] == condition):
-            name, best = f"{cell['pool']}, {condition}", cell["simple"]
+            name = f"{cell['pool']}, {condition}"
+            best = cell["simple"]
             gaps = [next((r for r in policies[p]["by_cell"] if r["cell"] == name), None) for p in shown]
             texts = ("" if g is None else f"{g['gap']:+.4f} ({g['se']:.4f})" for g in gaps)
             yield row(name, len(cell["splits"]), best, f"{cell['values'][best]:.4f}", *texts)
@@ -226,8 +236,9 @@ def lines(figures: Mapping[str, Any]) -> Iterable[str]:
 
 
 def parts(figures: Mapping[str, Any]) -> Iterable[str]:
-    """Markdown: what each option of hier_mix does."""
-    if each := ablation(figures):
+    """Yield Markdown: the effect of each option of hier_mix."""
+    each = ablation(figures)
+    if each:
         conditions = list(figures["conditions"])
         yield "\n### What each option of hier_mix does: with it less hier_mix, mean over tables\n"
         yield head("options", *conditions)

@@ -1,4 +1,4 @@
-"""The figures of a study, from its cells: values by regime, paired differences with errors, Markdown."""
+"""Figures of a study from its cells: values by regime, paired differences with errors, Markdown tables."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ OVERLAP = 2 / 7
 
 
 def load_cell(path: Path, trials: int) -> dict[str, np.ndarray] | None:
+    """Return the arrays of a stored cell, or None if the file is missing or has too few trials."""
     if not path.is_file():
         return None
     with np.load(path, allow_pickle=False) as stored:
@@ -30,7 +31,7 @@ def load_cell(path: Path, trials: int) -> dict[str, np.ndarray] | None:
 
 
 def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
-    """Weights over rhos of each regime's mean, and of `mean`, the mean of the three."""
+    """Return the weights over rhos of each regime's mean, and of `mean`, the mean of the three."""
     names = [regime_of(r) for r in rhos]
     weights = {g: np.array([n == g for n in names], dtype=float) for g in REGIMES}
     weights = {g: w / w.sum() for g, w in weights.items()}
@@ -39,8 +40,11 @@ def regime_weights(rhos: Sequence[float]) -> dict[str, np.ndarray]:
 
 
 def collect(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, dict[int, dict[str, np.ndarray]]]:
-    """{policy: {split seed: {utilities [R, 5+], queries [R, n], clusters [n]}}} at the rhos that all splits
-    share; cells of earlier studies have no clusters: every query is taken alone."""
+    """Return {policy: {split seed: {utilities [R, 5+], queries [R, n], clusters [n]}}} at the rhos of all
+    splits.
+
+    Cells of earlier studies have no clusters, so that every query is taken alone.
+    """
     rhos, least = plan.shared
     by_policy: dict[str, dict[int, dict[str, np.ndarray]]] = {}
     for policy, seed in product(plan.policies, plan.split_seeds):
@@ -62,19 +66,23 @@ def paired_errors(
     weights: np.ndarray,
     same_queries: bool,
 ) -> tuple[np.ndarray, float]:
-    """(per-split means, standard error of their mean), of `first` or of the difference `first` - `second`.
+    """Return the means of the splits, and the standard error of their mean, of `first` or of `first` -
+    `second`.
 
-    The error is over trials and clusters of queries together (`statistics.mean_error`), averaged over
-    splits as independent unless all splits test the same queries; with three or more splits, the spread
-    over splits where that is larger.
+    The error is over trials and clusters of queries together (`statistics.mean_error`), averaged over splits
+    as independent unless all splits test the same queries. With three or more splits, the spread over splits
+    is taken if it is larger.
     """
-    means, variances = [], []
+    means = []
+    variances = []
     for seed in sorted(first):
-        u, q = weights @ first[seed]["utilities"], weights @ first[seed]["queries"]
+        u = weights @ first[seed]["utilities"]
+        q = weights @ first[seed]["queries"]
         if second is not None:
             v = weights @ second[seed]["utilities"]
             trials = min(len(u), len(v))
-            u, q = u[:trials] - v[:trials], q - weights @ second[seed]["queries"]
+            u = u[:trials] - v[:trials]
+            q = q - weights @ second[seed]["queries"]
         means.append(u.mean())
         variances.append(mean_error(q, clusters=first[seed].get("clusters"), trials=u).value ** 2)
     shared = 1.0 / len(means) + (OVERLAP if len(means) > 1 else 0.0)
@@ -85,8 +93,7 @@ def paired_errors(
 
 
 def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> dict[str, Any]:
-    """{policy: figures} of `study_frontier`, for policies whose cells hold costs and scores, at the shared
-    rhos.
+    """Return {policy: figures} of `study_frontier` for policies whose cells hold costs and scores.
 
     Conditions on the stream are left out: under them the arms on offer change, and a fixed model with them.
     """
@@ -108,8 +115,9 @@ def against_fixed_models(plan: Plan, work: Path, pool: str, condition: str) -> d
 
 
 def table(plan: Plan, work: Path) -> dict[str, Any]:
-    """All figures as JSON: per pool and condition each policy's regime values, and the differences with
-    errors."""
+    """Return all figures as JSON: per pool and condition each policy's regime values, and the paired
+    differences.
+    """
     out: dict[str, Any] = {"values": {}, "fixed": {}, "differences": [], "margins": [], "costs": []}
     weights = regime_weights(plan.shared[0])
     for pool, condition in product(plan.pools, plan.conditions):
@@ -119,7 +127,8 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
             row: dict[str, Any] = {"splits": sorted(splits)}
             for regime, w in weights.items():
                 means, error = paired_errors(splits, None, w, condition == "severe")
-                row[regime], row[f"{regime}_se"] = float(means.mean()), error
+                row[regime] = float(means.mean())
+                row[f"{regime}_se"] = error
             values[policy] = row
         out["values"].setdefault(pool, {})[condition] = values
         out["fixed"].setdefault(pool, {})[condition] = against_fixed_models(plan, work, pool, condition)
@@ -163,7 +172,7 @@ def table(plan: Plan, work: Path) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> Iterable[str]:
-    """Lines of Markdown."""
+    """Yield the lines of the Markdown tables."""
     for pool, conditions in figures["values"].items():
         for condition, values in conditions.items():
             if not values:

@@ -43,14 +43,19 @@ from cabs_core.evaluation.replay import replay
 
 
 def interval(values: Sequence[float] | np.ndarray) -> dict[str, float]:
-    """Mean and 95 % t interval over repetitions."""
+    """Return the mean and the 95 % t interval over repetitions."""
     v = np.asarray(values, dtype=np.float64)
     half = float(stdtrit(len(v) - 1, 0.975) * v.std(ddof=1) / math.sqrt(len(v))) if len(v) > 1 else math.nan
     return {"mean": float(v.mean()), "low": float(v.mean() - half), "high": float(v.mean() + half)}
 
 
 def slope(xs: Sequence[float], ys: np.ndarray) -> dict[str, float]:
-    """Slope of log y in log x, one a repetition; ys [repetitions, len(xs)], values below 1 count as 1."""
+    """Return the slope of log y in log x, fitted per repetition, with its interval.
+
+    Args:
+        xs: values of x.
+        ys: `[repetitions, len(xs)]`; values below 1 count as 1.
+    """
     logs = np.log(np.asarray(xs, dtype=np.float64))
     centred = logs - logs.mean()
     each = (np.log(np.maximum(ys, 1.0)) @ centred) / (centred @ centred)
@@ -58,17 +63,23 @@ def slope(xs: Sequence[float], ys: np.ndarray) -> dict[str, float]:
 
 
 def _series(name: str, xs: Sequence[float], ys: np.ndarray) -> dict[str, Any]:
+    """Return a series of means with intervals as JSON."""
     return {"name": name, "x": [float(v) for v in xs], "points": [interval(y) for y in ys.T]}
 
 
 def _repeated(seeds: Sequence[int], settings: Sequence[dict[str, Any]]) -> np.ndarray:
-    """(regret, RegSq) `[2, repetitions, settings]`; settings: arguments of `regret_of`."""
+    """Return regret and RegSq, `[2, repetitions, settings]`.
+
+    Args:
+        seeds: seeds of the repetitions.
+        settings: arguments of `regret_of`.
+    """
     each = [[regret_of(seed, **setting) for setting in settings] for seed in seeds]
     return np.moveaxis(np.array(each), -1, 0)
 
 
 def rate(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E1: regret in alpha at one T, in T at three clique sizes, and in d and K at one alpha."""
+    """Measure E1: regret in alpha at one T, in T at three clique sizes, and in d and K at one alpha."""
     arms, dim, rounds = (8, 4, 1024) if quick else (24, 6, 8192)
     at = {"rounds": rounds, "arms": arms, "dim": dim}
     sizes = [s for s in range(1, arms + 1) if arms % s == 0]
@@ -109,11 +120,14 @@ def _measured(setting: str, xs: Sequence[float], regret: np.ndarray) -> dict[str
 
 
 def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E2: what fresh and what fixed noise add to regret at some eps; regret under biases, by estimator."""
+    """Measure E2: the regret that fresh and fixed noise add at some eps, and regret under biases, by
+    estimator.
+    """
     arms, dim, rounds, size = (8, 4, 1024, 4) if quick else (24, 6, 8192, 6)
     at = {"rounds": rounds, "arms": arms, "dim": dim, "size": size}
     setting = f"K = {arms}, d = {dim}, T = {rounds}, m = {size - 1}"
-    levels, biases = [0.1, 0.2, 0.4, 0.8], [0.0, 0.1, 0.2, 0.4]
+    levels = [0.1, 0.2, 0.4, 0.8]
+    biases = [0.0, 0.1, 0.2, 0.4]
     plain, printed = np.moveaxis(_repeated(seeds, [at, at | {"targets": PRINTED_BIAS}]), -1, 0)
     noisy = {
         name: _repeated(seeds, [at | {"eps": e, "fixed": fixed} for e in levels])[0] - plain[0][:, None]
@@ -146,10 +160,11 @@ def surrogate_noise(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]
 
 
 def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E3, first part: RegSq(T) of Assumption 2 under plain and printed (r / p) targets."""
+    """Measure the first part of E3: RegSq(T) of Assumption 2 under plain and printed (r / p) targets."""
     arms, dim, size = (8, 4, 4) if quick else (24, 6, 6)
     horizons = [256, 512, 1024] if quick else [1024, 4096, 16384]
-    series, slopes = [], {}
+    series = []
+    slopes = {}
     for name, targets in (("plain targets", PLAIN), ("printed targets r / p", PRINTED)):
         at = {"arms": arms, "dim": dim, "size": size, "targets": targets}
         _, values = _repeated(seeds, [at | {"rounds": t} for t in horizons])
@@ -159,12 +174,13 @@ def square_error(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
 
 
 def oracle_problem(seed: int, x: np.ndarray, rewards: np.ndarray, surrogates: np.ndarray) -> ReplayProblem:
-    """A replay problem without costs.
+    """Return a replay problem without costs.
 
     Args:
-        x: contexts [T, d + 1].
-        rewards: [T, K] of 0 and 1.
-        surrogates: [T, K], what the oracle tells, whatever was played.
+        seed: seed of the order.
+        x: contexts, `[T, d + 1]`.
+        rewards: 0 or 1, `[T, K]`.
+        surrogates: predictions of the oracle, whatever arm is played, `[T, K]`.
     """
     rounds, arms = rewards.shape
     return ReplayProblem(
@@ -204,7 +220,7 @@ _ALONE: dict[str, tuple[str, dict[str, Any]]] = {
 def _regret_and_weight(
     problem: ReplayProblem, truth: np.ndarray, policy: str, options: dict[str, Any]
 ) -> tuple[float, float]:
-    """(regret against f* of a replay, CABS-C's weight at its end; nan without a mixture)."""
+    """Return the regret of a replay against f*, and CABS-C's weight at its end, nan without a mixture."""
     result = replay(problem, policy, rho=0.0, trials=1, options=options, threads=1)
     means = truth[result.order[0]]
     regret = float((means.max(axis=1) - np.take_along_axis(means, result.actions[0][:, None], 1)[:, 0]).sum())
@@ -217,11 +233,14 @@ def _replayed(
     mixtures: dict[str, dict[str, Any]],
     world_of: Callable[[int, int], tuple[np.ndarray, ...]],
 ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """{name: regret `[repetitions, horizons]`} of the experts alone and of mixtures of them, and CABS-C's
-    weight in the mixtures.
+    """Return {name: regret `[repetitions, horizons]`} of experts and of mixtures of them, and CABS-C's
+    weights.
 
     Args:
-        mixtures: options of CABS-D. world_of: (contexts, f*, rewards, surrogates) of (seed, rounds).
+        seeds: seeds of the repetitions.
+        horizons: numbers of rounds.
+        mixtures: options of CABS-D.
+        world_of: function of (seed, rounds) that returns contexts, f*, rewards and surrogates.
     """
     runs = {**_ALONE, **{name: ("cabs_d_linear", options) for name, options in mixtures.items()}}
     regret = {name: np.zeros((len(seeds), len(horizons))) for name in runs}
@@ -236,13 +255,15 @@ def _replayed(
 
 
 def _oracle_world(seed: int, rounds: int, good: bool) -> tuple[np.ndarray, ...]:
-    """(contexts, f* [T, 8], rewards, surrogates): those say the truth, or its reverse."""
+    """Return contexts, f* `[T, 8]`, rewards, and surrogates that are the truth or its reverse."""
     x, truth, rewards, _ = world(seed, rounds, 8, 4)
     return x, truth, rewards, truth if good else 1.0 - truth
 
 
 def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E3, second part: CABS-D less its better expert alone, with a true and with a reversed oracle."""
+    """Measure the second part of E3: CABS-D less its better expert alone, with a true and with a reversed
+    oracle.
+    """
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     out: dict[str, Any] = {"setting": "K = 8, d = 4", "series": [], "slopes": {}, "weights": {}}
     mixtures: dict[str, dict[str, Any]] = {"printed": _PRINTED_RATE, ".03": {"experts": _EXPERTS}}
@@ -258,9 +279,11 @@ def best_of_both(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
 
 
 def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
-    """(contexts, f* [T, 8], rewards, surrogates): arm 0 is .15 worse than the others are on average,
-    and its surrogates say .5 more than the truth; the other arms' say the truth.
-    All lie in [0, 1], so nothing is clipped."""
+    """Return contexts, f* `[T, 8]`, rewards and surrogates of a world with one flattered arm.
+
+    Arm 0 is .15 worse than the others on average, and its surrogates are .5 above the truth. Surrogates of
+    the other arms are the truth. All lie in [0, 1], so nothing is clipped.
+    """
     x, truth, _, _ = world(seed, rounds, 8, 4)
     truth = 0.4 + (truth - 0.5) * (0.2 / 0.45)
     truth[:, 0] -= 0.15
@@ -271,7 +294,7 @@ def flattered_world(seed: int, rounds: int) -> tuple[np.ndarray, ...]:
 
 
 def printed_loss(seeds: Sequence[int], quick: bool = False) -> dict[str, Any]:
-    """E4: CABS-D with the loss of line 14 and the realised one, at two rates, beside its experts."""
+    """Measure E4: CABS-D with the loss of line 14 and the realised loss, at two rates, beside its experts."""
     horizons = [256, 512] if quick else [2048, 4096, 8192, 16384]
     mixtures: dict[str, dict[str, Any]] = {
         f"CABS-D, {loss} loss, eta {name}": {**rate, "meta_loss": kind}
@@ -297,24 +320,33 @@ EXPERIMENTS = {
 
 
 def run(seeds: int, quick: bool = False) -> dict[str, Any]:
-    """All experiments with this many repetitions, at least 2; quick: at small sizes, to see that they run."""
+    """Return the figures of all experiments.
+
+    Args:
+        seeds: number of repetitions, at least 2.
+        quick: True takes small sizes, to see that the experiments run.
+    """
     return {name: experiment(range(seeds), quick) for name, experiment in EXPERIMENTS.items()}
 
 
 def number(value: Mapping[str, float], form: str = ".2f") -> str:
-    """An estimate with its interval."""
+    """Return an estimate with its interval as text."""
     return f"{value['mean']:{form}} ({value['low']:{form}} to {value['high']:{form}})"
 
 
 def _means(series: Mapping[str, Any], form: str) -> str:
+    """Return the means of a series as text."""
     return ", ".join(format(point["mean"], form) for point in series["points"])
 
 
 def findings(figures: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(heading, sentences) of every experiment, written from its figures."""
-    rate, noise = figures["rate"], figures["noise"]
-    square, both = figures["square error"], figures["best of both"]
-    alpha, loss = rate["alpha"], figures["printed loss"]
+    """Return a heading and sentences for every experiment, written from its figures."""
+    rate = figures["rate"]
+    noise = figures["noise"]
+    square = figures["square error"]
+    both = figures["best of both"]
+    alpha = rate["alpha"]
+    loss = figures["printed loss"]
     times = "; ".join(f"{name}: {number(v)}" for name, v in rate["time"]["slopes"].items())
     lows, highs = (f(r["mean"] for r in alpha["ratio"]) for f in (min, max))
     least, most = (f(r["mean"] for r in alpha["forced"]) for f in (min, max))

@@ -17,17 +17,24 @@ from cabs_core.algorithms.solver.workspace import solve_kernel
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
 
-PLAIN, PRINTED, PRINTED_BIAS, REALISED_BIAS = 0, 1, 2, 3
+PLAIN = 0
+PRINTED = 1
+PRINTED_BIAS = 2
+REALISED_BIAS = 3
 #: plays that the realised bias is shrunk by, as in preset `practical`
 BIAS_PRIOR = 20.0
 LEAST_P = 1e-3
 
 
 def cliques(arms: int, size: int) -> np.ndarray:
-    """Feedback graph [K, K] of disjoint cliques of `size` arms; size must divide arms.
+    """Return the feedback graph `[K, K]` of disjoint cliques.
+
+    Args:
+        arms: number of arms, K.
+        size: arms of a clique; it must divide K.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the size does not divide the number of arms.
     """
     if arms % size:
         raise ValueError(f"{arms} arms cannot be cut into cliques of {size}")
@@ -35,7 +42,9 @@ def cliques(arms: int, size: int) -> np.ndarray:
 
 
 def world(seed: int, rounds: int, arms: int, dim: int) -> tuple[np.ndarray, ...]:
-    """(contexts [T, d + 1], f* [T, K], rewards [T, K] of 0 and 1, uniforms [T]) of a repetition."""
+    """Return contexts `[T, d + 1]`, f* `[T, K]`, rewards `[T, K]` of 0 and 1, and uniforms `[T]` of a
+    repetition.
+    """
     rng = np.random.default_rng([seed, 31])
     unit = [
         v / np.linalg.norm(v, axis=1, keepdims=True)
@@ -47,7 +56,9 @@ def world(seed: int, rounds: int, arms: int, dim: int) -> tuple[np.ndarray, ...]
 
 
 def noise(seed: int, x: np.ndarray, arms: int, eps: float, fixed: bool) -> np.ndarray:
-    """xi [T, K] in [-eps, eps]: fresh each round, or a fixed function of the context that is not linear."""
+    """Return noise in [-eps, eps], `[T, K]`: fresh each round, or a fixed non-linear function of the
+    context.
+    """
     rng = np.random.default_rng([seed, 32])
     if not fixed:
         return rng.uniform(-eps, eps, size=(len(x), arms))
@@ -79,14 +90,19 @@ def play(
     Fills `regret` and `squared`, the squared error of the revealed arms, by round [T].
     """
     rounds, k = truth.shape
-    losses, p, gain = np.empty(k), np.empty(k), np.empty(x.shape[1])
-    seen, bias, predicted = np.zeros(k), np.zeros(k), np.empty(k)
+    losses = np.empty(k)
+    p = np.empty(k)
+    gain = np.empty(x.shape[1])
+    seen = np.zeros(k)
+    bias = np.zeros(k)
+    predicted = np.empty(k)
     for t in range(rounds):
         for j in range(k):
             predicted[j] = min(1.0, max(0.0, dot(theta[j], x[t])))
             losses[j] = 1.0 - predicted[j]
         solve_kernel(losses, graph, gamma, tol, workspace, p)
-        arm, left = k - 1, uniforms[t]
+        arm = k - 1
+        left = uniforms[t]
         for j in range(k):
             left -= p[j]
             if left < 0.0:
@@ -121,7 +137,7 @@ def play(
 
 
 def exploration(alpha: float, rounds: int, dim: int) -> float:
-    """gamma of the theorem for a linear oracle."""
+    """Return the gamma of the theorem for a linear oracle."""
     return max(4.0, math.sqrt(alpha * rounds / (dim * math.log(rounds / dim))))
 
 
@@ -136,11 +152,15 @@ def regret_of(
     targets: int = PLAIN,
     bias: float = 0.0,
 ) -> tuple[float, float]:
-    """(regret, RegSq) of one repetition, cliques of `size` arms, biases uniform in [-bias, bias]."""
+    """Return the regret and RegSq of one repetition.
+
+    Cliques have `size` arms, and biases are uniform in [-bias, bias].
+    """
     x, truth, rewards, uniforms = world(seed, rounds, arms, dim)
     biases = np.random.default_rng([seed, 33]).uniform(-bias, bias, size=arms)
     surrogates = truth + biases + noise(seed, x, arms, eps, fixed)
-    regret, squared = np.zeros(rounds), np.zeros(rounds)
+    regret = np.zeros(rounds)
+    squared = np.zeros(rounds)
     with one_blas_thread():
         play(
             x,

@@ -1,14 +1,15 @@
-"""Traffic while upstreams fail: does a client see an error, and does the log know what was billed?
+"""Traffic while upstreams fail: does a client see an error, and does the log know every billed call?
 
     cabs export my_pool --policy carrot --out router
     python -m benchmarks.traffic [--router router] [--requests 30000] [--workers 2] [--per-request USD]
 
 Every twentieth call of each model fails with 500, and the second model's key is revoked half way. Half of the
-requests stream. Printed: errors that clients saw, and of them those for which not every model had failed
-(`avoidable`); answers that the log does not know (`unlogged`); requests a second, latency, what the stand-in
-billed and what the log holds; with `--per-request` (USD, a target for the router's pacer, between the costs
-of the models that are left) what was spent a request. Exits with 1 where an error was avoidable, an answer is
-not in the log, the log is off by more than .1 %, or spending by more than 1 %.
+requests stream. Printed are: errors that clients saw, and the share of them for which not every model had
+failed (`avoidable`); answers that the log does not know (`unlogged`); requests a second, latency, USD that
+the stand-in billed and that the log holds. With `--per-request` (USD, a target for the router's pacer,
+between the costs of the models that are left) the spending a request is printed, too. The exit code is 1 if
+an error was avoidable, an answer is not in the log, the log is off by more than .1 %, or spending by more
+than 1 %.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _WORDS = "sort parse list legs spider river code train sum prime word tree poem 
 
 
 def prompts(count: int, seed: int) -> list[str]:
-    """Texts of 5 to 40 words."""
+    """Return random texts of 5 to 40 words."""
     rng = np.random.default_rng(seed)
     return [" ".join(rng.choice(_WORDS, rng.integers(5, 40))) + f" {i}" for i in range(count)]
 
@@ -71,7 +72,9 @@ async def traffic(
     url: str, provider: str, texts: Sequence[str], revoked: str, at_once: int
 ) -> tuple[dict[str, str], list[float], dict[str, dict[str, int]]]:
     """({name of a request: its error}, seconds of every request, the stand-in's bill)."""
-    wrongs, took, gate = dict[str, str](), list[float](), asyncio.Semaphore(at_once)
+    wrongs = dict[str, str]()
+    took = list[float]()
+    gate = asyncio.Semaphore(at_once)
     async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as client:
 
         async def one(i: int, text: str) -> None:
@@ -90,11 +93,12 @@ async def traffic(
 def measure(
     router: Path, folder: Path, requests: int, workers: int, at_once: int, per_request: float | None
 ) -> dict[str, Any]:
-    """Play the traffic against a server in processes of its own."""
+    """Play the traffic against a server in processes of its own, and return the figures."""
     known = {arm["name"]: float(arm["mean_cost"]) for arm in read_manifest(router).arms}
     arms = list(known)
     provider, upstream = start_provider()
-    port, log = free_port(), folder / "events.sqlite"
+    port = free_port()
+    log = folder / "events.sqlite"
     # a call of the stand-in has 10 tokens in and 5 out, and then costs what the router knows of the model
     rates = {f"m{i}-often": 1e6 * cost / 15 for i, cost in enumerate(known.values())}
     prices = {name: {"input": rate, "output": rate} for name, rate in rates.items()}
@@ -133,7 +137,8 @@ def measure(
         (account[side] * prices[name][side]) / 1e6 for name, account in bill.items() for side in prices[name]
     )
     events = EventLog(log)
-    logged, counts = events.spent(), Counter[str]()
+    logged = events.spent()
+    counts = Counter[str]()
     for _, status, count in events.counts():
         counts[status] += count
     tried: dict[str, set[str]] = {}
@@ -163,7 +168,7 @@ def measure(
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Measure, print, exit with 1 where a bound is missed."""
+    """Measure, print, and exit with 1 if a bound is missed."""
     parser = Script(__file__, __doc__)
     parser.add_argument("--router", type=Path, default=Path("router"))
     parser.add_argument("--requests", type=int, default=30_000)

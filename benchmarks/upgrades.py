@@ -78,7 +78,7 @@ Stream = tuple[ReplayProblem, np.ndarray, int]
 def decide_with_floor(
     parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """As `decide`, after which a floor may draw another arm."""
+    """Return an arm and its probability as `decide` does, after which a floor may draw another arm."""
     arm, _ = decide(parts, data, row, mask, t, slot, trace)
     if uniform(parts.keys, ACTION, t, 2) < FLOOR:
         arm = int(uniform(parts.keys, ACTION, t, 3) * mask.size)
@@ -86,13 +86,13 @@ def decide_with_floor(
 
 
 class HierMixWithFloor(HierMix):
-    """hier_mix as a server plays it."""
+    """The policy hier_mix as a server plays it, with a floor of exploration."""
 
     loop = staticmethod(round_loop(decide_with_floor, learn))
 
 
 def synthetic(seed: int, rounds: int, old: float, new: float | None) -> Stream:
-    """One of ARMS models is better from the first round on."""
+    """Return a stream in which one of ARMS models is better from the first round on."""
     problem = synthetic_problem(n=rounds, K=ARMS, d=33, offline=2000, seed=seed)
     arm = int(np.abs(problem.scores.mean(axis=0) - old).argmin())
     order = query_order(seed, "upgrades", 0, rounds)
@@ -104,8 +104,14 @@ def synthetic(seed: int, rounds: int, old: float, new: float | None) -> Stream:
 
 
 def real(table: ReplayProblem, seed: int, rounds: int, model: str | None) -> Stream:
-    """REAL_ARMS of a problem of simple_evals_ru, one of them answering as its later version (None: none
-    does)."""
+    """Return a stream of REAL_ARMS of a problem of simple_evals_ru.
+
+    Args:
+        table: the problem.
+        seed: seed of the draws.
+        rounds: number of rounds.
+        model: model that answers as its later version; None: no model does.
+    """
     arms = [table.arms.index(name) for name in REAL_ARMS]
     arm = 0 if model is None else REAL_ARMS.index(model)
     shown = list(arms)
@@ -128,7 +134,7 @@ def real(table: ReplayProblem, seed: int, rounds: int, model: str | None) -> Str
 
 
 def play(stream: Stream, policy: str, options: Mapping[str, Any], floor: bool) -> tuple[bool, float]:
-    """(whether the stream ends with its arm, mean score)."""
+    """Return True if the stream ends with its arm, and the mean score."""
     problem, order, arm = stream
     arrays = make_stream(problem, 0.0)
     cls = HierMixWithFloor if floor else policy_class(policy)
@@ -152,22 +158,26 @@ def play(stream: Stream, policy: str, options: Mapping[str, Any], floor: bool) -
 
 
 def best_test(old: float, new: float, rounds: int, arms: int) -> float:
-    """Power at LEVEL of the likelihood ratio test of two success probabilities after Poisson(rounds FLOOR /
-    arms) plays."""
+    """Return the power at LEVEL of the likelihood ratio test of two success probabilities.
+
+    The test sees Poisson(rounds FLOOR / arms) plays.
+    """
     outcomes = [(n, k) for n in range(40) for k in range(n + 1)]
     plays = stats.poisson(rounds * FLOOR / arms)
     chances = np.array([[plays.pmf(n) * stats.binom.pmf(k, n, p) for p in (old, new)] for n, k in outcomes])
-    left, power = LEVEL, 0.0
+    left = LEVEL
+    power = 0.0
     for false, true in chances[np.argsort(-chances[:, 1] / np.maximum(chances[:, 0], 1e-300))]:
         taken = min(1.0, left / false) if false > 0 else 1.0
-        left, power = left - taken * false, power + taken * true
+        left = left - taken * false
+        power = power + taken * true
     return power
 
 
 def measure(
     streams: Mapping[str, Sequence[Stream]], runs: Mapping[str, tuple[str, dict[str, Any], bool]]
 ) -> dict[str, dict[str, dict[str, Any]]]:
-    """{run: {streams: share that end with the arm, scores}}."""
+    """Return {run: {streams: share that end with the arm, scores}}."""
     figures: dict[str, dict[str, dict[str, Any]]] = {}
     for name, run in runs.items():
         for case, each in streams.items():
@@ -221,6 +231,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def _cell(case: str, cell: dict[str, Any]) -> str:
+    """Return a cell of the table as text."""
     score = f"{np.mean(cell['scores']):.3f} ± {float(standard_error(cell['scores'])):.3f}"
     return score if case == "nothing changed" else f"{cell['found']:.2f} ({score})"
 

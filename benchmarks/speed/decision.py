@@ -1,11 +1,11 @@
-"""How long a decision takes from a prompt's text on: the encoder, the rest, and both, on one thread.
+"""Time of a decision from a prompt's text on: the encoder, the rest, and both, on one thread.
 
     python -m benchmarks.speed.decision --router router [--encoders]
 
-`--encoders`, for a router behind a transformer: the same decisions with torch's encoder, the bundle's ONNX
-Runtime and int8 in turns, how much faster each is (medians of processor time), and whether vectors and
-decisions are the same. Prompts have about 100 tokens and are all different; the log is in memory. Everything
-is measured twice: in wall time, which other work on the machine lengthens, and in processor time.
+`--encoders`, for a router behind a transformer, takes the same decisions with torch's encoder, the bundle's
+ONNX Runtime and int8 in turns. Printed is how much faster each is (medians of processor time), and whether
+vectors and decisions are the same. Prompts have about 100 tokens and are all different; the log is in memory.
+Everything is measured in wall time, which other work on the machine lengthens, and in processor time.
 """
 
 from __future__ import annotations
@@ -43,11 +43,13 @@ class _Torch:
         self.network = network
 
     def encode(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the embeddings of texts."""
         return self.network.encode(self.network.tokenize(list(texts)))
 
 
 def compare_encoders(folder: str, prompts: Sequence[str]) -> dict[str, Any]:
-    """Decisions from text with torch's encoder, the bundle's and int8, one prompt after the other in turns.
+    """Return figures of decisions from text with torch's encoder, the bundle's and int8, in turns prompt by
+    prompt.
 
     Raises:
         EncoderError: the bundle's encoder is no transformer, or its weights are not here.

@@ -1,8 +1,10 @@
-"""Embedding speed against sentence-transformers on the same prompts, in one run.
+"""Speed of embedding against sentence-transformers on the same prompts, in one run.
 
-Three sets of prompts: short (one sentence), mixed (from a few words to beyond the cut) and long (all cut).
-Loading is not timed. Both sides run in turn, several times; ratios are of the best times of a whole call,
-tokenising included. Without the peer, ours alone is measured.
+    python -m benchmarks.speed.embed
+
+Three sets of prompts are short (one sentence), mixed (from a few words to beyond the cut) and long (all cut).
+Loading is not timed. Both sides run in turn, several times; printed ratios are of the best times of a whole
+call, tokenising included. Without sentence-transformers, our side alone is measured.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ _WORDS = (
 
 
 def prompts(kind: str, count: int, seed: int = 0) -> list[str]:
-    """Different generated prompts: 'short' 8-16 words, 'mixed' 3-400 (log-uniform), 'long' 300-400."""
+    """Return different generated prompts: 'short' 8-16 words, 'mixed' 3-400 (log-uniform), 'long' 300-400."""
     low, high = {"short": (8, 16), "mixed": (3, 400), "long": (300, 400)}[kind]
     rng = np.random.default_rng([seed, low, high])
     sizes = np.exp(rng.uniform(np.log(low), np.log(high), count)).astype(int)
@@ -39,7 +41,9 @@ def prompts(kind: str, count: int, seed: int = 0) -> list[str]:
 
 
 def against_peer(kind: str, count: int, device: str, repeats: int, encoder: Encoder) -> dict[str, Any]:
-    """Best time of `repeats` turns of ours (float32 and the default type) and of sentence-transformers."""
+    """Return the best times of `repeats` turns of ours (float32 and the default type) and of
+    sentence-transformers.
+    """
     texts = prompts(kind, count)
     files = resolve(encoder)
     runs: dict[str, Any] = {}
@@ -52,7 +56,8 @@ def against_peer(kind: str, count: int, device: str, repeats: int, encoder: Enco
             texts, batch_size=32, normalize_embeddings=True, show_progress_bar=False
         )
     tokens = int(model.tokenize(texts).lengths.sum())
-    best, vectors = dict.fromkeys(runs, np.inf), {}
+    best = dict.fromkeys(runs, np.inf)
+    vectors = {}
     for name, run in runs.items():
         run_on = run()  # warm-up, and what the comparison of values is made on
         vectors[name] = np.asarray(run_on, dtype=np.float64)
@@ -80,6 +85,7 @@ def against_peer(kind: str, count: int, device: str, repeats: int, encoder: Enco
 
 
 def _peer(folder: str, device: str) -> SentenceTransformer | None:
+    """Return the model of sentence-transformers, or None if the library is not installed."""
     try:
         from sentence_transformers import SentenceTransformer  # noqa: PLC0415  (of the extra peers)
     except ImportError:
@@ -90,7 +96,9 @@ def _peer(folder: str, device: str) -> SentenceTransformer | None:
 
 
 def through_the_store(count: int, device: str, encoder: Encoder) -> dict[str, Any]:
-    """`embed_prompts` as pools use it: everything new, everything stored, and one tenth new."""
+    """Return the times of `embed_prompts` as pools use it: everything new, everything stored, and one tenth
+    new.
+    """
     texts = prompts("mixed", count, seed=1)
     with tempfile.TemporaryDirectory() as store:
         _, first = embed_prompts(texts[: count * 9 // 10], encoder, store=store, device=device)
@@ -137,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
 
 
 def show(figures: dict[str, Any]) -> list[str]:
-    """The figures as lines of text."""
+    """Return the figures as lines of text."""
     lines = [f"embedding on {figures['device']}, default type {figures['default_dtype']}"]
     for part in figures["against_sentence_transformers"]:
         lines.append(f"{part['prompts']} prompts ({part['count']}, {part['tokens']} tokens), MiniLM:")

@@ -1,4 +1,4 @@
-"""Other people's contextual bandits, driven round by round: select, observe, update. For benchmarks only.
+"""Contextual bandits of other packages, driven round by round: select, observe, update. For benchmarks only.
 
 Each `*_peer(K, d, ...)` returns a function (x, reward_of) -> arm, where reward_of(arm) is the reward in [0,
 1].
@@ -14,14 +14,14 @@ Round = Callable[[np.ndarray, Callable[[int], float]], int]
 
 
 class NumpyRidge:
-    """Plain NumPy: stacked inverses, rank-one updates of the played arm, as one would write it."""
+    """Ridge regressions in plain NumPy: stacked inverses, rank-one updates of the played arm."""
 
     def __init__(self, K: int, d: int):
         self.inverse = np.tile(np.eye(d) / 10.0, (K, 1, 1))
         self.theta = np.zeros((K, d))
 
     def update(self, arm: int, x: np.ndarray, reward: float) -> None:
-        """Sherman-Morrison."""
+        """Update the arm by the formula of Sherman and Morrison."""
         u = self.inverse[arm] @ x
         scale = 1.0 / (1.0 + x @ u)
         self.theta[arm] += u * (scale * (reward - self.theta[arm] @ x))
@@ -31,12 +31,21 @@ class NumpyRidge:
 def numpy_peer(
     kind: str, K: int, d: int, alpha: float = 0.4, gamma: float = 64.0, decimals: int | None = None
 ) -> Round:
-    """epsilon_greedy, square_cb or lin_ucb in plain NumPy.
+    """Return epsilon_greedy, square_cb or lin_ucb in plain NumPy.
 
-    decimals: round the scores of lin_ucb before the argmax. Arms that were never played tie exactly in
-    theory, and NumPy's last bit decides between them; rounding gives the tie to the first arm.
+    Args:
+        kind: name of the policy.
+        K: number of arms.
+        d: number of features.
+        alpha: width of the bounds of lin_ucb.
+        gamma: exploration of square_cb.
+        decimals: digits that scores of lin_ucb are rounded to before the argmax. Arms that were never played
+            tie exactly in theory, and NumPy's last bit decides between them; rounding gives the tie to the
+            first arm.
     """
-    model, rng, state = NumpyRidge(K, d), np.random.default_rng(0), {"t": 0}
+    model = NumpyRidge(K, d)
+    rng = np.random.default_rng(0)
+    state = {"t": 0}
 
     def play(x: np.ndarray, reward_of: Callable[[int], float]) -> int:
         mu = model.theta @ x
@@ -62,7 +71,7 @@ def numpy_peer(
 
 
 def vowpal_peer(kind: str, K: int, d: int) -> Round:
-    """Vowpal Wabbit, --squarecb or --epsilon, from its text format."""
+    """Return Vowpal Wabbit's --squarecb or --epsilon, driven by its text format."""
     import vowpalwabbit
 
     explore = "--squarecb" if kind == "square_cb" else "--epsilon 0.1"
@@ -81,7 +90,7 @@ def vowpal_peer(kind: str, K: int, d: int) -> Round:
 
 
 def mabwiser_peer(kind: str, K: int, d: int) -> Round:
-    """MABWiser LinUCB or LinTS."""
+    """Return MABWiser's LinUCB or LinTS."""
     from mabwiser.mab import MAB, LearningPolicy
 
     learner = LearningPolicy.LinUCB(alpha=0.4, l2_lambda=10.0)
@@ -99,7 +108,7 @@ def mabwiser_peer(kind: str, K: int, d: int) -> Round:
 
 
 def contextualbandits_peer(kind: str, K: int, d: int) -> Round:
-    """contextualbandits LinUCB or LinTS."""
+    """Return LinUCB or LinTS of contextualbandits."""
     import contextualbandits.online as online
 
     if kind == "lin_ucb":
@@ -118,7 +127,7 @@ def contextualbandits_peer(kind: str, K: int, d: int) -> Round:
 
 
 def coba_peer(kind: str, K: int, d: int) -> Round:
-    """coba's learners over Vowpal Wabbit."""
+    """Return coba's learners over Vowpal Wabbit."""
     from coba.learners import VowpalEpsilonLearner, VowpalSquarecbLearner
 
     model = VowpalSquarecbLearner() if kind == "square_cb" else VowpalEpsilonLearner(epsilon=0.1)
@@ -135,8 +144,7 @@ def coba_peer(kind: str, K: int, d: int) -> Round:
 
 
 def paretobandit_peer(kind: str, K: int, d: int) -> Round:
-    """ParetoBandit's LinUCB with forgetting, cold, as the package plays it: select, mark as selected,
-    update."""
+    """Return ParetoBandit's LinUCB with forgetting, cold: select, mark as selected, update."""
     from pareto_bandit.policy import DisjointLinUCBPolicy
 
     names = [str(j) for j in range(K)]

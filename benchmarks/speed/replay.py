@@ -1,10 +1,11 @@
-"""`python -m benchmarks.speed.replay`: replay speed on one thread, ours and the peers' side by side, as
-ratios.
+"""Speed of a replay on one thread, ours and the peers' side by side, as ratios.
 
-Measurements of a pair alternate in short slices of processor time (waiting for a busy machine does not
-count); each side's time is that of its fastest slice, the one least disturbed, and the ratio is that of the
-two. K = 15 arms, d = 128 features; with `quick`, fewer. Each record holds the ratio that it is required to
-reach.
+    python -m benchmarks.speed.replay [--quick] [--sweep]
+
+Measurements of a pair alternate in short slices of processor time, so that waiting for a busy machine does
+not count. The time of a side is that of its fastest slice, the least disturbed one, and the printed ratio is
+that of the two. There are K = 15 arms and d = 128 features, with `--quick` fewer. Each record holds the ratio
+that it is required to reach.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ from cabs_core.evaluation.replay.engine import make_stream
 RHO = 300.0
 SWEEP_MINUTES = 20.0
 NUMPY_RATIOS = {"epsilon_greedy": 5.0, "square_cb": 5.0, "lin_ucb": 2.5}
-PEER_RATIO, CVXPY_RATIO = 10.0, 50.0
+PEER_RATIO = 10.0
+CVXPY_RATIO = 50.0
 SLICE = 5e-3  # seconds
 LINEAR = (
     "epsilon_greedy",
@@ -67,8 +69,9 @@ class Ours:
         self.at = 0
 
     def advance(self, rounds: int) -> float:
-        """Seconds per round of the next rounds; at the end of the stream it starts over, with the same
-        models."""
+        """Return the seconds per round of the next rounds. The stream starts over at its end, with the same
+        models.
+        """
         if self.at + rounds > len(self.lane.order):
             self.at = 0
         begin = time.process_time()
@@ -79,11 +82,11 @@ class Ours:
         return (time.process_time() - begin) / rounds
 
     def slice(self, most: int) -> int:
-        """Rounds of a slice of about SLICE seconds."""
+        """Return the number of rounds of a slice of about SLICE seconds."""
         return min(most, max(64, int(SLICE / self.advance(most)) // 64 * 64))
 
     def lane_bytes(self) -> int:
-        """Memory that a lane adds to the shared arrays: models, scratch and traces."""
+        """Return the memory that a lane adds to the shared arrays: models, scratch and traces."""
         policy = self.policy.algorithm
         assert isinstance(policy, CompiledPolicy)
         traces = (self.lane.order, self.lane.actions, self.lane.propensities, self.lane.gaps)
@@ -101,11 +104,14 @@ class Peer:
     """A peer's round function over the same rows."""
 
     def __init__(self, play: Round, stream: Stream, order: np.ndarray):
-        self.play, self.stream, self.order, self.at = play, stream, order, 0
+        self.play = play
+        self.stream = stream
+        self.order = order
+        self.at = 0
         self.actions: list[int] = []
 
     def advance(self, rounds: int) -> float:
-        """Seconds a round of the next rounds."""
+        """Return the seconds per round of the next rounds."""
         begin = time.process_time()
         for _ in range(rounds):
             row = self.order[self.at % len(self.order)]
@@ -119,10 +125,12 @@ class CvxpyPeer:
     """A round written with cvxpy over the same rows, from the first one at every call."""
 
     def __init__(self, play: Callable[[Stream, int], None], stream: Stream, order: np.ndarray):
-        self.play, self.stream, self.order = play, stream, order
+        self.play = play
+        self.stream = stream
+        self.order = order
 
     def advance(self, rounds: int) -> float:
-        """Seconds a round of the first rounds."""
+        """Return the seconds per round of the first rounds."""
         begin = time.process_time()
         for i in range(rounds):
             self.play(self.stream, int(self.order[i]))
@@ -136,7 +144,7 @@ def _reward(rewards: np.ndarray, arm: int) -> float:
 def side_by_side(
     ours: Ours, peer: Peer | CvxpyPeer, slices: int, our_rounds: int, peer_rounds: int
 ) -> dict[str, float]:
-    """Alternate; the fastest slice of each in microseconds, and their ratio."""
+    """Return the microseconds of the fastest slice of each side, measured in turns, and their ratio."""
     ours.advance(our_rounds)
     peer.advance(max(2, peer_rounds // 4))
     # slices of a few milliseconds: a busy machine lets some of them through undisturbed
@@ -148,11 +156,15 @@ def side_by_side(
 
 
 def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
-    """One round of CABS-C (or CABS-D with SquareCB) in NumPy with cvxpy for the program: what one writes
-    first."""
-    solver, rng = CvxpyParametric(K), np.random.default_rng(0)
-    inverse, theta = np.tile(np.eye(d) / 10.0, (2, K, 1, 1)), np.zeros((2, K, d))
-    weights, state = np.zeros(2), {"t": 0}
+    """Return one round of CABS-C (or CABS-D with SquareCB) in NumPy, with cvxpy for the program, as one
+    writes it first.
+    """
+    solver = CvxpyParametric(K)
+    rng = np.random.default_rng(0)
+    inverse = np.tile(np.eye(d) / 10.0, (2, K, 1, 1))
+    theta = np.zeros((2, K, d))
+    weights = np.zeros(2)
+    state = {"t": 0}
 
     def observe(m: int, arm: int, x: np.ndarray, y: float) -> None:
         u = inverse[m, arm] @ x
@@ -161,7 +173,8 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
         inverse[m, arm] -= np.outer(u, u * scale)
 
     def play(stream: Stream, row: int) -> None:
-        x, ybar = stream.contexts[row], stream.predicted_scores[row]
+        x = stream.contexts[row]
+        ybar = stream.predicted_scores[row]
         graph = (rng.random((K, K)) < edge_probabilities(ybar)).astype(float)
         np.fill_diagonal(graph, 1.0)
         mu = np.clip(theta[1] @ x, 0, 1)
@@ -177,7 +190,8 @@ def cvxpy_round(name: str, K: int, d: int) -> Callable[[Stream, int], None]:
             share /= share.sum()
             q = share[0] * first + share[1] * p
         arm = min(int(np.searchsorted(np.cumsum(q), rng.random())), K - 1)
-        y, r = stream.scores[row, arm], stream.utilities[row, arm]
+        y = stream.scores[row, arm]
+        r = stream.utilities[row, arm]
         if name == "cabs_d_linear":
             observe(0, arm, x, r)
             weights[0] -= 0.03 * (1 - r) * first[arm] / (q[arm] + 1e-3)
@@ -230,11 +244,13 @@ def _measure(quick: bool) -> dict[str, Any]:
         )
 
     for kind, required in NUMPY_RATIOS.items():
-        ours, peer = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d), stream, order)
+        ours = Ours(kind, stream, order)
+        peer = Peer(numpy_peer(kind, K, d), stream, order)
         ratios = side_by_side(ours, peer, slices, chunk, chunk // 4)
         extra: dict[str, Any] = {}
         if kind == "lin_ucb":
-            fresh, same = Ours(kind, stream, order), Peer(numpy_peer(kind, K, d, decimals=11), stream, order)
+            fresh = Ours(kind, stream, order)
+            same = Peer(numpy_peer(kind, K, d, decimals=11), stream, order)
             fresh.advance(n)
             same.advance(n)
             extra["identical_actions"] = fresh.lane.actions.tolist() == [int(a) for a in same.actions]
@@ -265,7 +281,8 @@ def _measure(quick: bool) -> dict[str, Any]:
             if kind == "cabs_c_linear"
             else {"experts": ["square_cb", ["cabs_c", {"tol": 1e-6}]]}
         )
-        ours, play = Ours(kind, stream, order, **options), cvxpy_round(kind, K, d)
+        ours = Ours(kind, stream, order, **options)
+        play = cvxpy_round(kind, K, d)
         ratios = side_by_side(ours, CvxpyPeer(play, stream, order), slices, chunk, 3 if quick else 20)
         extra = {"max_gap": float(np.nanmax(ours.lane.gaps)), "uncertified": ours.lane.uncertified}
         record(kind, "cvxpy_dpp", ratios, CVXPY_RATIO, **extra)
@@ -296,12 +313,14 @@ def _measure(quick: bool) -> dict[str, Any]:
 
 
 def sweep(quick: bool = False, cores: int = 2) -> dict[str, Any]:
-    """The whole sweep of one pool, every linear policy at every rho in every trial, through `replay`."""
+    """Return the time of a whole sweep of one pool: every linear policy at every rho in every trial."""
     n, K, d = (300, 5, 16) if quick else (8800, 15, 128)
     rhos, trials = ((0.0, 1000.0), 2) if quick else (tuple(float(r) for r in range(0, 1001, 50)), 10)
     problem = synthetic_problem(n=n, K=K, d=d, offline=200)
     replay(problem, "lin_ts", rho=RHO, trials=1, threads=cores)  # compiling is no part of it
-    policies, begin, worked = [], time.perf_counter(), time.process_time()
+    policies = []
+    begin = time.perf_counter()
+    worked = time.process_time()
     for name in LINEAR:
         at = time.perf_counter()
         for rho in rhos:
@@ -320,13 +339,13 @@ def sweep(quick: bool = False, cores: int = 2) -> dict[str, Any]:
 
 
 def _fastest(ours: Ours, chunk: int, quick: bool) -> float:
-    """Microseconds a round of the fastest slice."""
+    """Return the microseconds per round of the fastest slice."""
     rounds = ours.slice(chunk)
     return min(ours.advance(rounds) for _ in range(2 if quick else 40)) * 1e6
 
 
 def show(figures: dict[str, Any]) -> list[str]:
-    """Lines of Markdown."""
+    """Return the lines of Markdown."""
     lines = [
         f"K = {figures['K']}, d = {figures['d']}, one thread",
         "",

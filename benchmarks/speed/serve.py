@@ -1,11 +1,12 @@
-"""What `cabs serve` adds to a call: beside a plain forward to the same stand-in upstream, in the same run.
+"""Time that `cabs serve` adds to a call, beside a plain forward to the same stand-in upstream, in one run.
 
     python -m benchmarks.speed.serve --router router --rate 50 --seconds 20 --workers 1
 
-Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream;
-`forward` asks the server for a model by name, so that it forwards and decides nothing; `routed` lets it
-decide. They alternate second by second, so that what else the machine does hits all of them alike.
-`processor_ms` is the processor time of the process that answers, for a call (Linux; workers included).
+Requests start at a fixed rate, whether or not earlier ones are answered. `direct` calls the upstream.
+`forward` asks the server for a model by name, so that it forwards and decides nothing. `routed` lets the
+server decide. The three alternate second by second, so that other work of the machine hits all of them alike.
+Printed are the times of each and `processor_ms`, the processor time for a call of the process that answers
+(Linux; workers included).
 """
 
 from __future__ import annotations
@@ -31,13 +32,12 @@ from tests.servers import free_port, start_provider, start_server, wait_for, wri
 
 
 def prompt(number: int) -> str:
-    """A prompt of about 100 tokens, different for each number, so that no embedding is remembered."""
+    """Return a prompt of about 100 tokens, different for each number, so that no embedding is remembered."""
     return f"Number {number}. " + "Which of these statements about waves and particles is true, and why? " * 7
 
 
 def _processor_seconds(process: int) -> float:
-    """Processor time so far of a process and of those that it started, seconds; nan where /proc does not
-    tell."""
+    """Return the processor seconds so far of a process and of its children, nan if /proc does not tell."""
     try:
         tasks = list(Path(f"/proc/{process}/task").iterdir())
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
@@ -54,7 +54,8 @@ async def _load(
     times: dict[str, list[float]] = {way: [] for way in urls}
     failed: dict[str, Counter[str]] = {way: Counter() for way in urls}
     spent = dict.fromkeys(urls, 0.0)
-    connections, timeout = aiohttp.TCPConnector(limit=500), aiohttp.ClientTimeout(30.0)
+    connections = aiohttp.TCPConnector(limit=500)
+    timeout = aiohttp.ClientTimeout(30.0)
     async with aiohttp.ClientSession(connector=connections, timeout=timeout) as http:
 
         async def one(way: str, number: int) -> None:
@@ -76,7 +77,8 @@ async def _load(
         number = 0
         for second in range(seconds * len(urls)):
             way = list(urls)[second % len(urls)]
-            begin, running = time.perf_counter(), []
+            begin = time.perf_counter()
+            running = []
             spent[way] -= _processor_seconds(processes[way])
             for i in range(round(rate)):
                 await asyncio.sleep(max(0.0, begin + i / rate - time.perf_counter()))
@@ -109,10 +111,14 @@ def measure(
     workers: int = 1,
     others: Mapping[str, Starter] | None = None,
 ) -> dict[str, Any]:
-    """Times of the ways, what each adds to the median, and what routing adds to a plain forward.
+    """Return the times of the ways, the time that each adds to the median, and that routing adds to a plain
+    forward.
 
     Args:
-        rate: requests a second; seconds: of each way; workers: processes of the server.
+        bundle: the router.
+        rate: requests a second.
+        seconds: seconds of each way.
+        workers: processes of the server.
         others: servers to compare with, which are asked for a model `cabs`.
     """
     manifest = read_manifest(bundle)
@@ -168,7 +174,7 @@ def measure(
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Options of `measure`."""
+    """Add the options of `measure` to a parser."""
     parser.add_argument("--router", dest="bundle", default="router", help="folder of the router")
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     parser.add_argument("--seconds", type=int, default=20, help="of each of the ways")

@@ -1,10 +1,12 @@
 """The exploration solver against cvxpy, Clarabel and Vowpal Wabbit: time and objective, in one run on one
 thread.
 
-Bernoulli graphs with edge probability .5 to .73 and uniform losses, gamma in {1, 10, 100, 1000}. Every method
-gets the same instances; a method's figure is the median over its instances. Ours is called from compiled
-code. The objective is always F(p) of the distribution that a method returns, and its excess is over our
-certified one.
+    python -m benchmarks.speed.solver [--quick]
+
+The instances are Bernoulli graphs with edge probability .5 to .73 and uniform losses, gamma in {1, 10, 100,
+1000}. Every method gets the same instances, and its printed figure is the median over them. Ours is called
+from compiled code. The objective is always F(p) of the distribution that a method returns, and its excess is
+over our certified one.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ from tests.clarabel_direct import clarabel_direct
 from tests.solver_instances import bernoulli_batch
 
 GAMMAS = (1.0, 10.0, 100.0, 1000.0)
-SMALL, LARGE = (5, 11, 15, 18), (64, 256)
+SMALL = (5, 11, 15, 18)
+LARGE = (64, 256)
 #: wanted speed-up over each peer at K = 15
 TARGETS = {"cvxpy_paper": 3000.0, "cvxpy_parametric": 80.0, "clarabel_direct": 50.0}
 
@@ -48,7 +51,9 @@ Peer = Callable[[np.ndarray, np.ndarray, float], tuple[np.ndarray, bool, float |
 def _solve_all(
     losses: np.ndarray, graphs: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, p: np.ndarray
 ) -> tuple[int, int]:
-    """Solve every instance; (iterations, how many are not certified)."""
+    """Solve every instance, and return the number of iterations and the number of instances without a
+    certificate.
+    """
     iterations = 0
     failed = 0
     for b in range(losses.shape[0]):
@@ -61,8 +66,9 @@ def _solve_all(
 def time_ours(
     f: np.ndarray, G: np.ndarray, gamma: float, tol: float, workspace: np.ndarray, *, repeats: int = 9
 ) -> dict[str, Any]:
-    """Median over `repeats` passes of the seconds a solve, with iterations and failures."""
-    p, seconds = np.empty_like(f), []
+    """Return the median over `repeats` passes of the seconds a solve, with iterations and failures."""
+    p = np.empty_like(f)
+    seconds = []
     iterations, failed = _solve_all(f, G, gamma, tol, workspace, p)
     for _ in range(repeats):
         start = time.process_time()
@@ -79,7 +85,7 @@ def time_ours(
 
 
 def vowpal_wabbit(f: np.ndarray, G: np.ndarray, gamma: float) -> Callable[[], np.ndarray]:
-    """A call that returns the p [K] of VW's --graph_feedback for these losses.
+    """Return a function that returns the p `[K]` of VW's --graph_feedback for some losses.
 
     VW's graph has the playing arm in the column: the transpose of ours. Losses reach the reduction exactly as
     given: one feature an arm with the loss as its value, one weight of 1.
@@ -94,19 +100,28 @@ def vowpal_wabbit(f: np.ndarray, G: np.ndarray, gamma: float) -> Callable[[], np
 
 
 def clipped_objective(p: np.ndarray, f: np.ndarray, G: np.ndarray, gamma: float) -> float:
-    """F(p) after clipping to a distribution with positive weights, as every method's p is scored."""
+    """Return F(p) after clipping to a distribution with positive weights, by which every method's p is
+    scored.
+    """
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
     return float(objective(p / p.sum(), f, G, gamma))
 
 
 def time_peer(call: Peer, cases: Iterable[Case]) -> dict[str, Any]:
-    """Median seconds over the cases, and how its answers compare with ours; `call` returns (p, solved,
-    claimed).
+    """Return the median seconds over the cases, and how the peer's answers compare with ours.
 
-    `worst_claim`: largest difference between the optimum that it claims and ours, where it says solved and
-    gamma < 100.
+    `worst_claim` is the largest difference between the optimum that the peer claims and ours, where it says
+    solved and gamma < 100.
+
+    Args:
+        call: function that returns p, whether it is solved, and the claimed optimum.
+        cases: the instances.
     """
-    seconds, excess, relative, claims, solved = [], [], [], [], 0
+    seconds = []
+    excess = []
+    relative = []
+    claims = []
+    solved = 0
     for f, G, gamma in cases:
         start = time.process_time()
         p, said_solved, claimed = call(f, G, gamma)
@@ -130,7 +145,7 @@ def time_peer(call: Peer, cases: Iterable[Case]) -> dict[str, Any]:
 
 
 def _peers(K: int, cases: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Every peer that is installed, on its own number of cases."""
+    """Return the figures of every peer that is installed, each on its own number of cases."""
     parametric = CvxpyParametric(K)
     parametric(*cases["warm"])  # the first call canonicalises
 
@@ -153,8 +168,9 @@ def _peers(K: int, cases: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def compile_seconds(K: int) -> dict[str, float]:
-    """Processor seconds of a new process up to its first solve, with an empty kernel cache and with a full
-    one."""
+    """Return the processor seconds of a new process up to its first solve, with an empty kernel cache and a
+    full one.
+    """
     code = (
         "import time\n"
         "from cabs_core import solve_exploration\n"
@@ -207,10 +223,11 @@ def _small(K: int, gammas: tuple[float, ...], quick: bool) -> dict[str, Any]:
 
 
 def _large(K: int, gammas: tuple[float, ...], quick: bool) -> list[dict[str, Any]]:
-    """Active set against the kernel on all arms, by gamma; Clarabel up to K = 64."""
+    """Return the times of the active set and of the kernel on all arms, by gamma; Clarabel up to K = 64."""
     count = 3 if quick or K > 100 else 20
     f, G = bernoulli_batch(np.random.default_rng(K), K, count)
-    active, dense = make_workspace(K), make_workspace(K)
+    active = make_workspace(K)
+    dense = make_workspace(K)
     dense[layout.PRIMARY] = dense[layout.FALLBACK]
     rows = []
     for gamma in gammas:
@@ -228,7 +245,7 @@ def _large(K: int, gammas: tuple[float, ...], quick: bool) -> list[dict[str, Any
 
 
 def duration(seconds: float | None) -> str:
-    """A duration for people: 3.1 us, 42 ms, 1.9 s; a dash for None."""
+    """Return a duration for people: 3.1 us, 42 ms, 1.9 s; a dash for None."""
     if seconds is None:
         return "-"
     scale, unit = next((s for s in ((1.0, "s"), (1e-3, "ms")) if seconds >= s[0]), (1e-6, "us"))
@@ -305,8 +322,10 @@ def _print(
 
 
 def main(argv: Sequence[str] | None = None) -> dict[str, Any]:
-    """Run, print the tables, return the figures; `--quick` takes few instances, one gamma, K = 5, 15 and
-    64."""
+    """Measure, print the tables, return the figures.
+
+    `--quick` takes few instances, one gamma, K = 5, 15 and 64.
+    """
     parser = Script(__file__, __doc__)
     parser.add_argument("--quick", action="store_true", help="Few instances: to see that it runs")
     options = parser.parse_args(argv)

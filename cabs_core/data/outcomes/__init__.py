@@ -1,9 +1,9 @@
-"""Outcomes: what every model scored and cost on every query; loading, checking of input, splits.
+"""Outcomes: the score and cost of every model on every query. Loading, checking of input, splits.
 
-`Outcomes` is the table (dense arrays), `load_outcomes(pool_file)` reads it from any source and applies the
-pool's options, `make_splits(outcomes, pool.split)` assigns train / validation / test by whole prompts,
-`splits_of_pool(outcomes, pool)` gives one such split per fold,
-`published_means(benchmark, arms)` gives the paper's averages. `split_under`, `outcomes_under`: under stress.
+`Outcomes` is the table as dense arrays. `load_outcomes` reads the table from any source and applies the
+pool's options. `make_splits` assigns whole prompts to train, validation and test; `splits_of_pool` does so
+once per fold. `split_under` and `outcomes_under` change splits and labels under a stress condition.
+`published_means` has the averages that the paper prints.
 """
 
 from cabs_core.data.outcomes.conditions import outcomes_under, split_under, splits_of_pool

@@ -1,4 +1,4 @@
-"""Why rows of a table that belong to one prompt, or to one model, may not meet."""
+"""Rows of a table that were meant to belong to one prompt or to one model, but are written in two ways."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -7,16 +7,20 @@ from cabs_core.base.errors import counted
 from cabs_core.data.outcomes.raw import RawOutcomes
 
 
-def apart_because(raw: RawOutcomes) -> str:
-    """What the user may have meant to be one and wrote in two ways; '' where nothing speaks for it."""
+def split_rows_text(raw: RawOutcomes) -> str:
+    """Return sentences on names and prompts that the user may have written in two ways, or '' if there are
+    none.
+    """
     causes = []
-    if models := _twins(raw.arms):
+    models = _twins(raw.arms)
+    if models:
         one, other = models[0]
         causes.append(
             f"Models {one!r:.100} and {other!r:.100} differ in case or white space alone: if they are one, "
             f"write `{one.strip()}: [{one!r}, {other!r}]` under `models`, where all models are to stand then"
         )
-    if prompts := _twins(raw.prompts):
+    prompts = _twins(raw.prompts)
+    if prompts:
         one, other = prompts[0]
         causes.append(
             f"{counted(len(prompts), 'prompt')} differ from another one in case, white space or the form of "
@@ -32,7 +36,7 @@ def apart_because(raw: RawOutcomes) -> str:
 
 
 def _twins(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """(a text, another that reads the same) of texts that differ in case, white space or Unicode form."""
+    """Return pairs of texts that differ in case, white space or Unicode form alone."""
     first: dict[str, str] = {}
     twins = []
     for text in dict.fromkeys(texts):

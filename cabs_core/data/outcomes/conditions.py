@@ -1,4 +1,4 @@
-"""Stress conditions of the data: what is altered before anything is trained or predicted.
+"""Stress conditions of the data: changes of splits and labels before anything is trained or predicted.
 
     task_shift        the test split is whole tasks: `split.test_tasks`, else a random half of them
     severe_shift      the test split is `split.test_tasks`, tasks of another kind than the rest
@@ -31,13 +31,14 @@ NOISE = 0.3
 
 
 def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np.ndarray:
-    """`[n]` 'train' | 'validation' | 'test' under a stress condition.
+    """Return the split of every query under a stress condition, `[n]` 'train' | 'validation' | 'test'.
 
-    task_shift: the tasks in `split.test_tasks`, else a random half of them, are the test split.
-    severe_shift: the tasks in `split.test_tasks`, which must be given. Every other condition: `make_splits`.
+    task_shift: the tasks in `split.test_tasks`, else a random half of them, are the test split. severe_shift:
+    the tasks in `split.test_tasks`, which must be given. Every other condition: `make_splits`.
 
     Raises:
-        PoolError: severe_shift without split.test_tasks. PolicyError: unknown condition.
+        PoolError: severe_shift without split.test_tasks.
+        PolicyError: unknown condition.
         DataError: an empty split or unknown task.
     """
     if not condition_that_changes(condition, "splits"):
@@ -89,10 +90,11 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
 def routed_outcomes(
     outcomes: Outcomes, split: np.ndarray, seed: int = 0
 ) -> tuple[Outcomes, np.ndarray | None]:
-    """(outcomes, times `[n]`): half of the test queries at time 1, by models' later versions, others at 0.
+    """Return the outcomes that a router meets, and the time of each query, `[n]`: 0 before the change, 1
+    after it.
 
-    The half is random and depends on the seed and the number of test queries; times are None where no model
-    has a later version.
+    A random half of the test queries, by the seed, is answered by the models' later versions. The times are
+    None if no model has a later version.
     """
     if outcomes.later_scores is None or outcomes.later_costs is None:
         return outcomes, None
@@ -113,10 +115,11 @@ def routed_outcomes(
 
 
 def corrupted_scores(scores: np.ndarray) -> np.ndarray:
-    """Offline scores `[N, K]` with the arms' labels exchanged: the best arm gets the worst one's, and so on.
+    """Return offline scores `[N, K]` with labels exchanged between arms: the best arm gets the worst one's,
+    and so on.
 
-    Arms are ranked by mean score; the arm of rank k receives the column of rank K - 1 - k. Everything learnt
-    offline from them is wrong, while every column remains a real one.
+    Arms are ranked by mean score. The arm of rank k receives the column of rank K - 1 - k. Everything learnt
+    offline from the labels is wrong, while every column remains a real one.
     """
     y = np.asarray(scores, dtype=np.float64)
     rank = np.argsort(y.mean(axis=0), kind="stable")
@@ -126,9 +129,10 @@ def corrupted_scores(scores: np.ndarray) -> np.ndarray:
 
 
 def noisy_scores(scores: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Offline scores `[N, K]` with a random `NOISE` of each arm's labels permuted among the queries.
+    """Return offline scores `[N, K]` with a random share `NOISE` of each arm's labels permuted among the
+    queries.
 
-    The arms' mean scores stay as they are; what the labels say about the prompts is diluted.
+    The arms' mean scores stay as they are. The labels say less about the prompts.
     """
     y = np.array(scores, dtype=np.float64)
     generator = _generator("noisy_oracle", seed)
@@ -146,13 +150,14 @@ def shifted_splits(
     validation: float = 0.125,
     seed: int = 0,
 ) -> np.ndarray:
-    """Splits `[n]` ('train', 'validation', 'test') with whole tasks in test.
+    """Return splits with whole tasks in test, `[n]` 'train' | 'validation' | 'test'.
 
     Args:
         tasks: text `[n]`.
-        prompts: text `[n]`; rows of a prompt get one split, test if one is in a test task.
-        test_tasks: tasks of the test split; empty: a random half of the tasks (seeded).
+        prompts: text `[n]`. Rows of a prompt get one split, test if one of them is in a test task.
+        test_tasks: tasks of the test split; if empty, a random half of the tasks (seeded).
         validation: share of the remaining prompts used for validation.
+        seed: seed of the draws.
 
     Raises:
         DataError: a split would be empty, or a named task does not exist.
@@ -184,4 +189,5 @@ def shifted_splits(
 
 
 def _generator(name: str, seed: int) -> np.random.Generator:
+    """Return the random generator of a purpose and a seed."""
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed))[0])))

@@ -1,7 +1,7 @@
 """Verified downloads: from the Hugging Face hub, plain HTTPS, or a local mirror folder.
 
-Every file is checked against its pin (size and SHA-256 known in advance) or, where none is published, against
-the lock record written at the first download. What is returned has been verified in this call; a file that
+Every file is checked against its pin (size and SHA-256 known in advance). A file without a pin is checked
+against the lock record that its first download wrote. A returned file was verified in this call. A file that
 is incomplete or wrong is never returned.
 """
 
@@ -27,11 +27,12 @@ class RemoteFile:
     """One file of a data source.
 
     Attributes:
-        name: path inside the repository (and below the mirror folder, where the bare file name will do too).
-        repo: `owner/name` of a dataset on the hub, or None when `url` is given.
+        name: path inside the repository. In a mirror folder the bare file name will do too.
+        repo: `owner/name` of a dataset on the hub, or None if `url` is given.
         url: an https address, for files that are not on the hub.
-        revision: commit to ask the hub for; None: the one in the lock record, else the newest.
-        size, sha256: the pin, both or none.
+        revision: commit to ask the hub for. None: the commit of the lock record, else the newest.
+        size: bytes by the pin, or None without a pin.
+        sha256: SHA-256 by the pin, or None without a pin.
     """
 
     name: str
@@ -43,7 +44,7 @@ class RemoteFile:
 
     @property
     def source(self) -> str:
-        """Where it comes from, for messages."""
+        """Name of the place that the file comes from, for messages."""
         return f"{self.repo}:{self.name}" if self.repo else str(self.url)
 
 
@@ -57,7 +58,7 @@ class VerifiedFile:
     revision: str | None
 
     def record(self) -> dict[str, Any]:
-        """For the report of the outcomes."""
+        """Return the facts about the file for the report of the outcomes."""
         return {
             "name": self.path.name,
             "sha256": self.sha256,
@@ -67,15 +68,20 @@ class VerifiedFile:
 
 
 def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
-    """The verified local copy of a remote file; downloads what is not there yet.
+    """Return the verified local copy of a remote file. A file that is not there yet is downloaded.
 
-    With `mirror` the network is never used. Offline (`HF_HUB_OFFLINE=1`) only the caches are.
+    With `mirror` the network is never used. Offline (`HF_HUB_OFFLINE=1`) only the caches are read.
+
+    Args:
+        file: the file.
+        mirror: a local folder that is read instead of the network.
 
     Raises:
-        DataError: not found, no network and no cached copy, or size or SHA-256 differ (both are named).
+        DataError: the file is not found, there is neither a network nor a cached copy, or size or SHA-256
+            differ (both values are named).
         StorageError: the disk is full or may not be written to.
     """
-    known = _Known(file)
+    known = _Expectation(file)
     if mirror:
         return known.verify(_in_mirror(Path(mirror), file), None)
     if file.repo:
@@ -83,36 +89,49 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
     return known.verify(_from_https(file, known), file.revision)
 
 
-class _Known:
-    """What is known about a file: its pin, or the record of its first download (a file per repository)."""
+class _Expectation:
+    """Size, SHA-256 and revision that a file must have: by its pin, or by the record of its first download.
+
+    Each repository has one record file.
+    """
 
     def __init__(self, file: RemoteFile) -> None:
         self.file = file
         key = (file.repo or str(file.url).split("://")[-1].rpartition("/")[0]).replace("/", "__")
         self.path = cabs_home() / "locks" / f"{key}.json"
-        self.size, self.sha256, self.revision = file.size, file.sha256, file.revision
+        self.size = file.size
+        self.sha256 = file.sha256
+        self.revision = file.revision
         self.record: dict[str, Any] = {"revision": None, "files": {}}
         if file.sha256 is None and self.path.is_file():
             try:
                 self.record = json.loads(self.path.read_text(encoding="utf-8"))
                 self.revision = self.revision or self.record["revision"]
-                if record := self.record["files"].get(file.name):
-                    self.size, self.sha256 = int(record["bytes"]), str(record["sha256"])
+                record = self.record["files"].get(file.name)
+                if record:
+                    self.size = int(record["bytes"])
+                    self.sha256 = str(record["sha256"])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 raise DataError(
                     f"lock record {self.path} is damaged ({error}): delete it to start afresh"
                 ) from None
 
     def check(self, path: Path, place: object) -> None:
-        """Refuse a file that is not what the pin or the record says; `place` is where messages say it is."""
-        known, remedy = (
-            ("the pin", "Do not use it. Fetch the file again, or check where it came from.")
-            if self.file.sha256
-            else (
-                f"the lock record {self.path}",
-                f"If the publisher changed it and you accept that, delete {self.path}.",
-            )
-        )
+        """Refuse a file that differs from the pin or the record.
+
+        Args:
+            path: local copy of the file.
+            place: place of the file in messages.
+
+        Raises:
+            DataError: size or SHA-256 differ.
+        """
+        if self.file.sha256:
+            known = "the pin"
+            remedy = "Do not use it. Fetch the file again, or check where it came from."
+        else:
+            known = f"the lock record {self.path}"
+            remedy = f"If the publisher changed it and you accept that, delete {self.path}."
         size = path.stat().st_size
         if self.size is not None and size != self.size:
             raise DataError(
@@ -125,7 +144,7 @@ class _Known:
             )
 
     def matches(self, path: Path) -> bool:
-        """Whether the file is what the pin or the record says (True when nothing is known)."""
+        """Return True if the file equals the pin or the record, or if neither exists."""
         try:
             self.check(path, path)
         except DataError:
@@ -133,7 +152,11 @@ class _Known:
         return True
 
     def verify(self, path: Path, revision: str | None) -> VerifiedFile:
-        """Check the file; write its lock record if it had neither pin nor record."""
+        """Return the checked file. A file that had neither pin nor record gets a lock record.
+
+        Raises:
+            DataError: see `check`.
+        """
         self.check(path, path)
         verified = VerifiedFile(path, hash_file(path), path.stat().st_size, revision or self.revision)
         if self.sha256 is None:
@@ -144,6 +167,11 @@ class _Known:
 
 
 def _in_mirror(folder: Path, file: RemoteFile) -> Path:
+    """Return the path of a file in a mirror folder.
+
+    Raises:
+        DataError: the folder has no such file.
+    """
     places = [folder / file.name, folder / Path(file.name).name]
     for place in places:
         if place.is_file():
@@ -154,7 +182,8 @@ def _in_mirror(folder: Path, file: RemoteFile) -> Path:
     )
 
 
-def _from_hub(file: RemoteFile, known: _Known) -> tuple[Path, str | None]:
+def _from_hub(file: RemoteFile, known: _Expectation) -> tuple[Path, str | None]:
+    """Return the path of a file in the cache of the hub, and its revision. A missing file is downloaded."""
     from huggingface_hub import hf_hub_download  # noqa: PLC0415  (only where something is downloaded)
     from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415  (only where something is downloaded)
 
@@ -178,7 +207,12 @@ def _from_hub(file: RemoteFile, known: _Known) -> tuple[Path, str | None]:
     return path, parts[parts.index("snapshots") + 1] if "snapshots" in parts else known.revision
 
 
-def _from_https(file: RemoteFile, known: _Known) -> Path:
+def _from_https(file: RemoteFile, known: _Expectation) -> Path:
+    """Return the path of a file from an https address in the download folder. A missing file is downloaded.
+
+    Raises:
+        DataError: the address is not https, or the file cannot be downloaded.
+    """
     from huggingface_hub.utils import are_progress_bars_disabled  # noqa: PLC0415  (only to download)
     from pooch import HTTPDownloader  # noqa: PLC0415  (only where something is downloaded)
 
@@ -209,7 +243,12 @@ def _from_https(file: RemoteFile, known: _Known) -> Path:
 
 
 def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
-    """Run the download, again after a cut connection or a busy server; failures become a DataError."""
+    """Return the result of a download, which is repeated after a cut connection or a busy server.
+
+    Raises:
+        DataError: the server refuses the file, or all attempts failed.
+        StorageError: the disk is full or may not be written to.
+    """
     from huggingface_hub.errors import (  # noqa: PLC0415  (only where something is downloaded)
         GatedRepoError,
         HfHubHTTPError,
@@ -249,12 +288,20 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
 
 
 def _offline() -> bool:
+    """Return True if the hub's client is in offline mode."""
     from huggingface_hub import constants  # noqa: PLC0415  (only where something is downloaded)
 
     return bool(constants.HF_HUB_OFFLINE)
 
 
 def _unreachable(file: RemoteFile, reason: str, status: int | None = None) -> str:
+    """Return the message for a file that cannot be downloaded.
+
+    Args:
+        file: the file.
+        reason: text of the last error.
+        status: HTTP status of the last answer, or None without one.
+    """
     if _offline():
         why = "offline mode is on (HF_HUB_OFFLINE) and there is no cached copy"
     elif status:

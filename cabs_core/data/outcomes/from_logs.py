@@ -1,5 +1,6 @@
-"""Source `logs`: decisions with their outcomes, one model a prompt,
-from a log or from a router's event log."""
+"""The source `logs`: decisions with their outcomes, one model a prompt, from a log or from a router's event
+log.
+"""
 
 import json
 from collections import Counter
@@ -30,7 +31,7 @@ _NO_TASK = "none"
 
 
 def is_event_log(place: str | Path) -> bool:
-    """Whether a log is a router's: a PostgreSQL URL, or a SQLite file."""
+    """Return True if a log is a router's event log: a PostgreSQL URL, or a SQLite file."""
     if "://" in str(place) or Path(place).suffix.lower() in EVENT_LOGS:
         return True
     if not Path(place).is_file():
@@ -40,14 +41,16 @@ def is_event_log(place: str | Path) -> bool:
 
 
 def read_logged(pool_file: PoolFile) -> RawOutcomes:
-    """Every decision as a query of its own, named by its row, with the one cell of the model that answered.
+    """Return every decision of a log as a query with the one cell of the model that answered. Its id is its
+    row.
 
     Args:
-        pool_file: its source is the event log of a router that keeps prompts (`cabs serve --keep-prompts`),
-            or a log that `cabs_core.read_log` reads.
+        pool_file: a pool whose source is the event log of a router that keeps prompts (`cabs serve
+            --keep-prompts`), or a log that `cabs_core.read_log` reads.
 
     Raises:
-        DataError: it cannot be read, a column is absent, or a value is wrong (row, column and value named).
+        DataError: the log cannot be read, a column is missing, or a value is wrong. The message names row,
+            column and value.
     """
     path = pool_file.table_path()
     if is_event_log(path):
@@ -74,17 +77,20 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
     receipt = asdict(log.receipt)
     pool = pool_file.pool
     assert isinstance(pool, LogPool)
-    prices = _by_name_in_log(pool)
+    prices = _prices_by_name_in_log(pool)
     by_price = costs_by_price(log, prices)
-    notes = [*_doubts(log, by_price), *_lacking(log, prices, all_calls=pool.missing != "price")]
+    notes = [
+        *_notes_on_unit(log, by_price),
+        *_notes_on_missing_prices(log, prices, all_calls=pool.missing != "price"),
+    ]
     receipt["notes"] = [*receipt["notes"], *notes]
     priced = np.full(raw.scores.shape, np.nan)
     priced[np.arange(len(log)), [raw.arms.index(name) for name in log.frame["model"]]] = by_price
     return replace(raw, priced_costs=priced, report={**raw.report, "receipt": receipt})
 
 
-def _by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:
-    """{name in the log: price}; a model of several names has one price."""
+def _prices_by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:
+    """Return {name in the log: price}. All names of one model have its price."""
     if not pool.models:
         return dict(pool.prices)
     found: dict[str, CallPrice] = {}
@@ -95,9 +101,10 @@ def _by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:
 
 
 def costs_by_price(log: Log, prices: Mapping[str, CallPrice]) -> np.ndarray:
-    """`[n]` USD of each call by a price; nan without a price, or if nothing says how many tokens it took.
+    """Return the USD of each call by a price, `[n]`; nan without a price or without token counts.
 
     Args:
+        log: n calls.
         prices: {model as the log names it: price}.
     """
     found = np.full(len(log), np.nan)
@@ -115,11 +122,13 @@ def costs_by_price(log: Log, prices: Mapping[str, CallPrice]) -> np.ndarray:
     return found
 
 
-def _lacking(log: Log, prices: Mapping[str, CallPrice], *, all_calls: bool) -> list[str]:
+def _notes_on_missing_prices(log: Log, prices: Mapping[str, CallPrice], *, all_calls: bool) -> list[str]:
     """Return a note for every tier or search that calls name and their price lacks.
 
     Args:
-        all_calls: prices give the cost of every call; otherwise of those that have none.
+        log: the calls.
+        prices: {model as the log names it: price}.
+        all_calls: True if prices give the cost of every call, False if only of calls that have no cost.
     """
     lacking: Counter[tuple[str, str]] = Counter()
     calls = zip(log.frame["model"], log.details["counts"], log.frame["cost"].isna())
@@ -132,13 +141,15 @@ def _lacking(log: Log, prices: Mapping[str, CallPrice], *, all_calls: bool) -> l
     for (model, words), number in lacking.items():
         notes.append(
             f"{counted(number, 'call')} of {model} with {words}, which prices.{model} lacks: counted at the "
-            f"ordinary price. {_usual(words)}"
+            f"ordinary price. {_advice_on_price(words)}"
         )
     return notes
 
 
-def _usual(words: str) -> str:
-    """Say what providers usually ask for a tier or a search, and where to put the price."""
+def _advice_on_price(words: str) -> str:
+    """Return advice on the price of a tier or a search: its place, and the amount that providers usually
+    charge.
+    """
     kind, _, name = words.partition(" ")
     if kind == "tier":
         times = f" (providers usually ask {USUAL_TIERS[name]:g} times)" if name in USUAL_TIERS else ""
@@ -146,11 +157,12 @@ def _usual(words: str) -> str:
     return f"Give per_search (providers usually ask {USUAL_SEARCH:g} USD)"
 
 
-def _doubts(log: Log, by_price: np.ndarray) -> list[str]:
+def _notes_on_unit(log: Log, by_price: np.ndarray) -> list[str]:
     """Return a note if the costs of a log may be in another unit than USD.
 
     Args:
-        by_price: `[n]` costs of the calls by the pool's prices, nan where they are not known.
+        log: n calls.
+        by_price: costs of the calls by the pool's prices, nan if unknown, `[n]`.
     """
     costs = log.frame["cost"].to_numpy(dtype=np.float64)
     known = ~np.isnan(costs)
@@ -163,7 +175,12 @@ def _doubts(log: Log, by_price: np.ndarray) -> list[str]:
 
 
 def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
-    """The log that a pool's source names. scored: whether its scores are wanted."""
+    """Return the log that a pool's source names.
+
+    Args:
+        pool_file: a pool of a log, or of prompts to collect from a log.
+        scored: False leaves the scores of the log out.
+    """
     pool = pool_file.pool
     assert isinstance(pool, LogPool | PromptsPool)
     source = pool.source
@@ -180,13 +197,14 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
 
 
 def event_frame(path: Path) -> pd.DataFrame:
-    """The decisions of an event log; the score of one that was never scored is missing.
+    """Return the decisions of an event log. The score of a decision that was never scored is missing.
 
-    So is that of a decision that was not marked, where others were (`router.marks`): nobody knows with which
-    probability it came. The propensity of a marked one is that among the marked.
+    The score of a decision that was not marked is missing, too, if others were marked (`router.marks`), since
+    the probability of such a decision is not known. The propensity of a marked decision is its probability
+    among the marked ones.
 
     Raises:
-        DataError: it holds no decision, or some without their prompt.
+        DataError: the log holds no decision, or decisions without their prompt.
     """
     with closing(EventLog(path, read_only=True)) as log:
         rewards = {r.decision_id: r for r in log.rewards() if r.teaches}

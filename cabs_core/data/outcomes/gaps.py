@@ -32,14 +32,15 @@ _FOLDS = 5
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Complete outcomes with predictions where a score or a cost is missing; unlike `RawOutcomes.complete`.
+    """Return complete outcomes, with predictions for missing scores and costs. `RawOutcomes.complete` drops
+    such queries.
 
-    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps how
-    many cells are missing, the comparison of the other models' scores (`others`: mean there and elsewhere,
-    difference, 95 % interval), the same of its own predictions (`own`), and `at_random`.
+    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps the
+    number of missing cells, a comparison of the other models' scores there and elsewhere (`others`), a
+    comparison of its own predictions there and elsewhere (`own`), and `at_random`.
 
     Raises:
-        DataError: no cost at all, or a model has too few answers on train prompts to learn from.
+        DataError: there is no cost, or a model has too few answers on train prompts to learn from.
     """
     costs = np.full(raw.scores.shape, np.nan) if raw.costs is None else raw.costs
     real = ~np.isnan(raw.scores) & ~np.isnan(costs)
@@ -48,7 +49,9 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if real.all() or not real.any():
         return raw.complete()
     stays = real.any(axis=1)
-    kept, dropped, real = raw.take(stays), int((~stays).sum()), real[stays]
+    kept = raw.take(stays)
+    dropped = int((~stays).sum())
+    real = real[stays]
     table = answered_table(kept, real, queries_read=len(raw.query_ids), queries_dropped=dropped)
     if kept.latencies is not None and not np.isnan(kept.latencies).all():
         table = replace(table, latencies=np.where(real, kept.latencies, 0.0))
@@ -76,11 +79,13 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(scores, costs) `[m, K]` that are expected at these rows of a table with gaps, by real cells of others.
+    """Return the scores and costs expected at some rows of a table with gaps, each `[m, K]`.
 
-    Of the rows, in `_FOLDS` parts that tear no cluster apart; each is predicted by the other parts.
+    The rows are divided into `_FOLDS` parts, of which none tears a cluster apart. Each part is predicted from
+    the real cells of the other parts.
     """
-    prompts, real = [table.prompts[i] for i in rows], table.drawn[rows] > 0
+    prompts = [table.prompts[i] for i in rows]
+    real = table.drawn[rows] > 0
     features = prompt_features(prompts, np.arange(len(rows)))
     cluster = np.unique(table.clusters[rows], return_inverse=True)[1]
     part = (np.random.default_rng(0).permutation(cluster.max() + 1) % _FOLDS)[cluster]
@@ -93,8 +98,10 @@ def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-    """What the train split says about the missing cells of each model."""
-    known, scores, clusters = real[train], table.scores[train], table.clusters[train]
+    """Return facts about the missing cells of each model, from the train split: see `filled`."""
+    known = real[train]
+    scores = table.scores[train]
+    clusters = table.clusters[train]
     means = (scores * known).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
     centred = np.where(known, scores - means, 0.0)
     tests = 2 * int((~known).any(axis=0).sum())
@@ -121,19 +128,26 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
 def compared_means(
     values: np.ndarray, tried: np.ndarray, tests: int, clusters: np.ndarray
 ) -> dict[str, Any] | None:
-    """Means of values `[n]` where a model was tried and where not, their difference with its 95 % interval,
-    p, and whether they differ, as one of so many tests and by as much as matters; None with too few.
+    """Return the comparison of means of values where a model was tried and where it was not.
+
+    The comparison has both means, their difference with its 95 % interval and p-value, and `differs`. Return
+    None if there are too few values.
 
     Args:
-        tried: bool `[n]`. clusters: `[n]` of the prompts (`statistics.clusters`).
+        values: `[n]`.
+        tried: bool `[n]`, True where the model was tried.
+        tests: number of comparisons that share the error rate.
+        clusters: cluster of each value, `[n]`.
     """
-    first, second = (mean_error(values[part], clusters=clusters[part]) for part in (tried, ~tried))
-    error = first.minus(second)
+    error_if_tried = mean_error(values[tried], clusters=clusters[tried])
+    error_if_missing = mean_error(values[~tried], clusters=clusters[~tried])
+    error = error_if_tried.minus(error_if_missing)
     if not error.is_known:
         return None
     means = [float(values[part].mean()) for part in (tried, ~tried)]
     gap = means[1] - means[0]
-    p, (low, high) = error.p_value(gap), error.interval(gap)
+    p = error.p_value(gap)
+    (low, high) = error.interval(gap)
     return {
         "tried": means[0],
         "missing": means[1],
@@ -146,11 +160,16 @@ def compared_means(
 
 
 def _share(share: float) -> str:
+    """Return a share as a percentage, with a decimal if it is below 1 %."""
     return percentage(share, int(share < 0.01))
 
 
 def left_out_because(gaps: dict[str, Any]) -> str:
-    """Return why queries of a table were left out, by its `report["gaps"]`."""
+    """Return the reason why queries of a table were left out.
+
+    Args:
+        gaps: `report["gaps"]` of the table.
+    """
     if gaps:
         return "no model has a score and a cost there"
     return "a model has no score or cost there"

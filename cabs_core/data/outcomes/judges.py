@@ -1,4 +1,4 @@
-"""Several judges of one answer: the mean counts, and where they differ is reported."""
+"""Several judges of one answer: their mean is the score, and the report says how far they differ."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,16 +9,19 @@ import numpy as np
 def mean_of_judges(
     scores: Sequence[np.ndarray], names: Sequence[str], arms: Sequence[str]
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """(mean scores `[n, K]`, NaN where no judge scored, what is known of the judges).
+    """Return the mean scores of several judges, `[n, K]`, and facts about the judges.
 
     Args:
-        scores: `[n, K]` of every judge, in [0, 1], NaN where silent. names: of the judges. arms: K models.
+        scores: for every judge `[n, K]` in [0, 1], NaN where the judge gave no score.
+        names: names of the judges.
+        arms: K models.
 
     Returns:
-        of the judges: `names`; `answers`, how many have two scores or more; `spread`, the standard deviation
-        of judges about the mean of an answer, and `noise`, that of the mean itself (root mean squares over
-        these answers, 0 without any); `best`, {judge: model of largest mean score}, over the answers that all
-        judges scored; `best_of_mean`, that of the mean.
+        The means, NaN where no judge gave a score. The facts: `names`; `answers`, the number of answers with
+            two scores or more; `spread`, the standard deviation of judges about the mean of an answer, and
+            `noise`, the standard deviation of the mean itself (root mean squares over these answers, 0
+            without any); `best`, {judge: model of largest mean score} over the answers that all judges
+            scored; `best_of_mean`, the model of largest mean of all judges.
     """
     stacked = np.stack(scores)
     known = ~np.isnan(stacked)
@@ -45,7 +48,11 @@ def mean_of_judges(
 
 
 def judges_text(facts: dict[str, Any]) -> str:
-    """What a reader of the verdict must know about the judges, in a sentence or two."""
+    """Return what a reader of the verdict must know about the judges, in a sentence or two.
+
+    Args:
+        facts: facts that `mean_of_judges` returned.
+    """
     text = f"Scores are means of {len(facts['names'])} judges ({', '.join(facts['names'])})"
     if not facts["answers"]:
         return f"{text}; no answer was scored by two of them, so how far they agree is not known."

@@ -1,4 +1,4 @@
-"""From a pool file to outcomes: read the source, then apply the pool's options in one fixed order."""
+"""Loading of outcomes: read a pool's source, then apply the pool's options in one fixed order."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
@@ -10,7 +10,7 @@ import numpy as np
 from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.units import PRICED_TOKENS
-from cabs_core.data.outcomes.apart import apart_because
+from cabs_core.data.outcomes.apart import split_rows_text
 from cabs_core.data.outcomes.gaps import filled
 from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
@@ -20,11 +20,15 @@ from cabs_core.data.pool_files.table import TablePool
 
 
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
-    """Outcomes of a pool, from its source; `inputs`: of a collected one, the folders of answers and scores.
+    """Return the outcomes of a pool, read from its source.
 
     Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or
-    complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` says what was
-    done.
+    complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` has a record of
+    them.
+
+    Args:
+        pool_file: the pool.
+        inputs: for prompts to collect, the folders of answers and scores.
 
     Raises:
         PoolError, DataError: with the place, the value, what was expected and what to do.
@@ -40,10 +44,10 @@ def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None)
 
 
 def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> RawOutcomes:
-    """Every model and query of the pool's source, before the pool's options.
+    """Return every model and query of the pool's source, before the pool's options.
 
     Raises:
-        DataError: nothing was collected yet; or as the source says.
+        DataError: nothing was collected yet, or the source cannot be read.
     """
     record = sources()[pool_file.pool.source.kind]
     read = resolve_name(record.path)
@@ -53,14 +57,18 @@ def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -
             f"pool {name}: nothing is collected yet: `cabs collect --pool {name} --dry-run` says what it "
             "would cost"
         )
-    raw: RawOutcomes = read(
-        inputs if record.collected else pool_file if record.name in ("file", "logs") else pool_file.source()
-    )
+    if record.collected:
+        argument: object = inputs
+    elif record.name in ("file", "logs"):
+        argument = pool_file
+    else:
+        argument = pool_file.source()
+    raw: RawOutcomes = read(argument)
     return raw
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Apply the pool's options to the outcomes of its source."""
+    """Return the outcomes of a source with the pool's options applied."""
     outcomes = _rescale(_chosen(raw, pool), pool)
     if not isinstance(pool, TablePool) or not pool.later_models:
         return outcomes
@@ -69,7 +77,7 @@ def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
-    """Add the outcomes of the models' later versions, on the queries that both have.
+    """Return the outcomes with those of the models' later versions, on the queries that both have.
 
     Later costs are multiplied by the factors that rescaled the earlier ones.
 
@@ -93,7 +101,7 @@ def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
 
 
 def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """The pool's models and tasks with costs, on complete queries."""
+    """Return the outcomes of the pool's models and tasks with costs, on complete queries."""
     names = pool.source_names()
     if names is not None:
         raw = raw.merge_models(pool.names_in_source()).select_models(names)
@@ -107,15 +115,19 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     raw = _with_costs(raw, pool)
     if pool.logged:
         return completed(raw, pool)
-    if np.isnan(raw.scores).any() and (why := apart_because(raw)):
-        raw = replace(raw, report={**raw.report, "apart": why})
+    if np.isnan(raw.scores).any():
+        reason = split_rows_text(raw)
+        if reason:
+            raw = replace(raw, report={**raw.report, "apart": reason})
     if pool.predicts:
         return filled(raw, pool)
     return raw.complete("error" if pool.missing == "error" else "drop_queries")
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
-    """Costs from the table, from prices and constants, or from both (`missing: price`); and which."""
+    """Return the outcomes with costs from the table, from prices and constants, or from both (`missing:
+    price`).
+    """
     given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
     if not pool.prices and not pool.cost_per_call:
         return replace(raw, costs=given)
@@ -136,14 +148,14 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
 
 
 def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
-    """`[n, K]` USD = (tokens in x price + tokens out x price) / 1e6, or the constant per call.
+    """Return the costs by the pool's prices, `[n, K]` USD, or the constant per call.
 
-    Of a log it is what the price says of all that the provider counted (`endpoints.usage.Tokens`).
-
-    nan where a token count that its price needs is missing: a missing cost is never taken as 0.
+    A cost is (tokens in x price + tokens out x price) / 1e6. For a log it counts all that the provider
+    counted (`endpoints.usage.Tokens`). A cost is nan if a token count that its price needs is missing: a
+    missing cost is never taken as 0.
 
     Raises:
-        DataError: a model without a price (with `every_model`), or one whose tokens are all unknown.
+        DataError: with `every_model`, a model has no price, or its tokens are all unknown.
     """
     without = [arm for arm in raw.arms if arm not in pool.prices and arm not in pool.cost_per_call]
     if without and every_model:
@@ -175,18 +187,26 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
 
 
 def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, float, np.ndarray | None]]:
+    """Yield the name, the price (USD per 1M tokens) and the token counts of input and of output."""
     price = pool.prices[arm]
     yield "input", price.input, raw.input_tokens
     yield "output", price.output, raw.output_tokens
 
 
 def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
-    """Calls with a score whose cost is unknown because their tokens are."""
+    """Return, for the report, the number of calls with a score whose cost is unknown because their tokens
+    are.
+    """
     lost = raw.by_model(np.isnan(costs) & ~np.isnan(raw.scores))
     return {"calls_without_tokens": lost} if lost else {}
 
 
 def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray) -> None:
+    """Refuse a scored call whose cost is unknown because a token count is missing.
+
+    Raises:
+        DataError: with the first such call.
+    """
     unknown = np.argwhere(np.isnan(costs) & ~np.isnan(raw.scores))
     for i, j in unknown[:1]:
         side = next(
@@ -202,6 +222,11 @@ def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray)
 
 
 def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
+    """Return the outcomes with costs rescaled to the means that the pool file names.
+
+    Raises:
+        DataError: a named model is not in the pool, or its costs are all 0.
+    """
     means = outcomes.costs.mean(axis=0)
     factors = np.ones(len(outcomes.arms))
     if pool.rescale_mean_cost:

@@ -32,12 +32,14 @@ _PENALTIES = np.logspace(-2, 3, 11)
 
 
 def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """The scored decisions of a log as outcomes, with predictions for the models that did not answer.
+    """Return the scored decisions of a log as outcomes, with predictions for the models that did not answer.
 
-    Decisions without a score or a cost, and those for models not in the pool, are left out and counted.
+    Decisions without a score or a cost, and decisions for models that are not in the pool, are left out and
+    counted.
 
     Args:
         raw: one decision a query; only the cell of the model that answered is not nan.
+        pool: the pool, for its split and its setting of `missing`.
 
     Raises:
         DataError: a cost is missing (with `missing: error`), a propensity is missing or 0, or a model has too
@@ -84,10 +86,12 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def predicted_from(table: Outcomes, train: np.ndarray) -> Outcomes:
-    """Predict anew what models that did not answer would have scored and cost, from some prompts alone.
+    """Return the table of a log with scores and costs of models that did not answer predicted from some
+    prompts.
 
     Args:
-        table: outcomes of a log. train: `[m]` rows of the prompts that are learnt from.
+        table: outcomes of a log.
+        train: rows of the prompts that are learnt from, `[m]`.
     """
     assert table.answered is not None
     answered = table.answered > 0
@@ -100,7 +104,13 @@ def predicted_from(table: Outcomes, train: np.ndarray) -> Outcomes:
 
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
-    """Outcomes whose scores and costs are 0 until predicted, where `answered`, bool `[n, K]`, is false."""
+    """Return outcomes whose scores and costs are 0, until predicted, where the model did not answer.
+
+    Args:
+        kept: outcomes with missing cells.
+        answered: bool `[n, K]`, True for real cells.
+        report: further facts for `Outcomes.report`.
+    """
     costs = np.asarray(kept.costs)  # some cell is answered
     return kept.as_outcomes(
         scores=np.where(answered, kept.scores, 0.0),
@@ -112,7 +122,9 @@ def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Ou
 
 
 def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
-    """{model: decisions without a score}, of decisions of which something else is known, such as a cost."""
+    """Return {model: number of decisions without a score} of decisions that have another value, such as a
+    cost.
+    """
     known = np.zeros(scored.shape, dtype=bool)
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
         if cells is not None:
@@ -121,10 +133,11 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
 
 
 def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
-    """`[n, d]` of the wording and the logarithm of the length, fitted on the train prompts.
+    """Return features of the wording and the logarithm of the length of prompts, fitted on train prompts,
+    `[n, d]`.
 
-    Wording is that of the encoder `tfidf-svd`, its first components: runs of characters, so texts without
-    spaces between words, as Chinese and Japanese are, say as much as others.
+    Features of the wording are the first components of the encoder `tfidf-svd`. It reads runs of characters,
+    so that texts without spaces between words, such as Chinese and Japanese, give as much as others.
     """
     lengths = np.log1p([len(p) for p in prompts])[:, None]
     spread = max(float(lengths[train].std()), 1e-6)
@@ -138,7 +151,11 @@ def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
-    """`[n, K]` predictions within the range of a model's answers (0 if none); penalty by leave-one-out."""
+    """Return predictions of scores or costs, `[n, K]`, within the range of a model's answers; 0 without any
+    answer.
+
+    The penalty of each model's ridge regression is chosen by leave-one-out.
+    """
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 
     predictions = np.zeros(outcomes.shape)

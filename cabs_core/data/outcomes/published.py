@@ -69,6 +69,8 @@ PUBLISHED = {name: tuple(PublishedModel(*row) for row in rows) for name, rows in
 
 
 def published_means(benchmark: str, arms: list[str]) -> dict[str, PublishedModel]:
-    """The paper's row for each arm that it lists, joined by name (the paper's spelling or the source's)."""
+    """Return the paper's row for each arm that the paper lists, by the spelling of the paper or of the
+    source.
+    """
     rows = {name: row for row in PUBLISHED[benchmark] for name in (row.name, row.source_name)}
     return {arm: rows[arm] for arm in arms if arm in rows}

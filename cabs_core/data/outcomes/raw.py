@@ -1,4 +1,4 @@
-"""Outcomes before the pool's options: every model of the source, cells possibly missing (nan)."""
+"""Raw outcomes: every model of a source, before the pool's options. Missing cells are nan."""
 
 from __future__ import annotations
 
@@ -35,9 +35,14 @@ JUDGE = "score by "
 
 @dataclass(frozen=True, eq=False)
 class RawOutcomes(QueryTable):
-    """Like `Outcomes`, with nan for missing cells; `costs` may be None until prices are applied.
+    """Outcomes of a source, with nan for missing cells. `costs` may be None until prices are applied.
 
-    Of a log, every decision is a query, and only the model that answered has a cell.
+    In a log every decision is a query, and only the model that answered has a cell. Fields that `Outcomes`
+    has too are described there.
+
+    Attributes:
+        origin: name of the source in messages.
+        report: facts about the reading, which become part of `Outcomes.report`.
     """
 
     costs: np.ndarray | None = None
@@ -96,7 +101,8 @@ class RawOutcomes(QueryTable):
         texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
         query, query_ids = pd.factorize(texts["query_id"])
         arm, arms = pd.factorize(texts["model"])
-        n, k = len(query_ids), len(arms)
+        n = len(query_ids)
+        k = len(arms)
         first = np.full(n, -1)
         first[query[::-1]] = np.arange(len(df))[::-1]
         cell = query.astype(np.int64) * k + arm
@@ -112,7 +118,8 @@ class RawOutcomes(QueryTable):
             codes, _ = pd.factorize(values)
             differs = np.flatnonzero(codes != codes[first[query]])
             if len(differs):
-                row, other = int(differs[0]), int(first[query[differs[0]]])
+                row = int(differs[0])
+                other = int(first[query[differs[0]]])
                 raise DataError(
                     f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
                     f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in "
@@ -134,7 +141,8 @@ class RawOutcomes(QueryTable):
             name: cells(column, column) for column, name in _NUMBERS.items() if column in df.columns
         }
         report: dict[str, Any] = {"rows_read": rows}
-        if others := [str(c) for c in df.columns if str(c).startswith(JUDGE)]:
+        others = [str(c) for c in df.columns if str(c).startswith(JUDGE)]
+        if others:
             judged = [arrays["scores"], *(cells(column, "score") for column in others)]
             names = [place[column].name for column in ("score", *others)]
             arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
@@ -154,12 +162,14 @@ class RawOutcomes(QueryTable):
         )
 
     def merge_models(self, names: Mapping[str, Sequence[str]]) -> RawOutcomes:
-        """Take several names of the table for one model.
+        """Return the outcomes with several names of the table merged into one model.
 
-        `names` maps the name shown to these; one that is absent is none.
+        Args:
+            names: {name shown: names in the table}. A name that the table lacks is left out.
 
         Raises:
-            DataError: a query has a score under two of them, or the name shown is that of another model.
+            DataError: a query has a score under two of the names, none of the names is in the table, or the
+                name shown is also that of another model.
         """
         several = {
             shown: [n for n in given if n in self.arms] for shown, given in names.items() if len(given) > 1
@@ -203,10 +213,13 @@ class RawOutcomes(QueryTable):
         )
 
     def select_models(self, names: Mapping[str, str]) -> RawOutcomes:
-        """Keep and rename models. `names` maps the name shown to the name in the source.
+        """Return the outcomes of some models, renamed.
+
+        Args:
+            names: {name shown: name in the source}.
 
         Raises:
-            DataError: a model is not in the table; the known ones are listed.
+            DataError: a model is not in the table. The message lists the models that are.
         """
         columns = []
         for shown, name in names.items():
@@ -222,10 +235,10 @@ class RawOutcomes(QueryTable):
         return replace(self, arms=list(names), **chosen)
 
     def select_tasks(self, tasks: tuple[str, ...]) -> RawOutcomes:
-        """Keep the queries of the given tasks.
+        """Return the queries of the given tasks.
 
         Raises:
-            DataError: a task is not in the table; the known ones are listed.
+            DataError: a task is not in the table. The message lists the tasks that are.
         """
         known = sorted(set(self.tasks.tolist()))
         unknown = [task for task in tasks if task not in known]
@@ -236,17 +249,20 @@ class RawOutcomes(QueryTable):
         return self.take(np.isin(self.tasks, tasks))
 
     def as_outcomes(self, **changes: Any) -> Outcomes:
-        """The same with these fields, none of them missing."""
+        """Return `Outcomes` with the same fields, except for the given changes. No cell may be missing."""
         shared = {f.name: getattr(self, f.name) for f in fields(Outcomes) if hasattr(self, f.name)}
         return Outcomes(**{**shared, **changes})
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
-        """Drop (or refuse) the queries for which some model has no score or no cost.
+        """Return the queries for which every model has a score and a cost. A missing cost is never taken as
+        0.
 
-        A missing cost is never taken as 0.
+        Args:
+            missing: `drop_queries` leaves incomplete queries out, `error` refuses them.
 
         Raises:
-            DataError: missing cells with `missing='error'`, no cost at all, or no query left.
+            DataError: a query is incomplete with `missing='error'`, no call has a cost, no query is complete,
+                or a latency is missing.
         """
         if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
             raise DataError(
@@ -254,7 +270,7 @@ class RawOutcomes(QueryTable):
                 "per call, or give prices (USD per 1M tokens) or cost_per_call (USD) for every model"
             )
         absent = {"score": np.isnan(self.scores), "cost": np.isnan(self.costs) & ~np.isnan(self.scores)}
-        latencies = _known(self.latencies)
+        latencies = _none_if_unknown(self.latencies)
         holes = absent["score"] | absent["cost"]
         incomplete = holes.any(axis=1)
         if latencies is not None and np.isnan(latencies[~incomplete]).any():
@@ -283,7 +299,8 @@ class RawOutcomes(QueryTable):
             )
         kept = self.take(~incomplete)
         tasks, task = np.unique(self.tasks, return_inverse=True)
-        read, dropped = np.bincount(task), np.bincount(task, weights=incomplete)
+        read = np.bincount(task)
+        dropped = np.bincount(task, weights=incomplete)
         report = {
             **self.report,
             "origin": self.origin,
@@ -299,14 +316,16 @@ class RawOutcomes(QueryTable):
             },
         }
         unknown = {
-            name: _known(getattr(kept, name)) for name in ("input_tokens", "output_tokens", "latencies")
+            name: _none_if_unknown(getattr(kept, name))
+            for name in ("input_tokens", "output_tokens", "latencies")
         }
         return kept.as_outcomes(report=report, **unknown)
 
     def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
-        """{model: [number, mean, standard error, its degrees of freedom]} of the known scores of these rows.
+        """Return {model: [number, mean, standard error, its degrees of freedom]} of the known scores of some
+        rows.
 
-        Models with fewer than two prompts are left out.
+        A model is left out if its standard error is unknown, which takes two different prompts.
         """
         means = {}
         prompts = np.unique(self.prompts, return_inverse=True)[1][rows]
@@ -347,7 +366,7 @@ def _first_times(values: pd.Series, query: np.ndarray, place: Place) -> np.ndarr
 
 
 def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
-    """`scores: a 3, b 1; costs: a 2`, of what is missing."""
+    """Return the counts of missing cells as a text such as `scores: a 3, b 1; costs: a 2`."""
     return "; ".join(
         f"{what}s: {', '.join(f'{model} {count:,}' for model, count in cells.items())}"
         for what, cells in per_model.items()
@@ -355,13 +374,25 @@ def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
     )
 
 
-def _known(array: np.ndarray | None) -> np.ndarray | None:
+def _none_if_unknown(array: np.ndarray | None) -> np.ndarray | None:
+    """Return the array, or None if there is no array or every cell is nan."""
     return None if array is None or np.isnan(array).all() else array
 
 
 def _refuse_duplicates(
     cell: np.ndarray, texts: dict[str, pd.Series], place: Place, ids_from_text: bool
 ) -> None:
+    """Refuse a tidy table that has two rows for one query and model.
+
+    Args:
+        cell: number of the query and model of each row.
+        texts: query_id, prompt and model of each row.
+        place: place of the column query_id, for the message.
+        ids_from_text: True if query_id was made from the prompt; the message then shows the prompt.
+
+    Raises:
+        DataError: with the first such row, and the row that it repeats.
+    """
     again = np.flatnonzero(pd.Series(cell).duplicated().to_numpy())
     if not len(again):
         return

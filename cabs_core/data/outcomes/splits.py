@@ -1,7 +1,7 @@
-"""Train / validation / test by whole prompts: no prompt text ever stands in two splits, nor do
-near-duplicates or turns of one conversation that a draw puts there.
+"""Splits into train, validation and test. No prompt text stands in two splits.
 
-`make_splits` gives one split. `make_folds` gives one split per fold, so that every prompt is tested once.
+A draw also keeps near-copies of prompts, and turns of one conversation, in one split. `make_splits` returns
+one split. `make_folds` returns one split per fold, so that every prompt is tested once.
 """
 
 import heapq
@@ -18,25 +18,30 @@ from cabs_core.data.pool_files.sections import Split
 SPLITS = ("train", "validation", "test")
 #: validation queries that decide: of a larger validation split, choices and settings rest on a seeded sample
 DECIDING = 5_000
-#: folds of a table whose pool file leaves `split.folds` out, and the most different prompts of such a table
-FOLDS, MOST_FOLDED = 5, 5_000
+#: folds of a table of at most `MOST_FOLDED` different prompts whose pool file leaves `split.folds` out
+FOLDS = 5
+MOST_FOLDED = 5_000
 _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "training": "train"}
 
 
 def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
-    """`[n]` array of 'train' | 'validation' | 'test'.
+    """Return the split of every query, `[n]` 'train' | 'validation' | 'test'.
 
-    random: unique prompts in random order (`split_seed`), cut at the fractions of rows. by_prompt: by a hash
-    of each prompt and the seed, so that it stays where it is when others come. by_task: the rows of
-    `test_tasks` (a random half of the tasks, if none are named) are the test split, the rest is cut into
-    train and validation. column, default: the split recorded in the data; a prompt recorded in two splits
-    goes as a whole to the later one (train, validation, test), so that nothing seen in training is tested.
-    The result depends on the set of prompts, not on the order of the rows. random, by_prompt and by_task keep
-    near-duplicates and conversations together (`Outcomes.split_groups`): where the first of them in
-    alphabetical order goes, so that other prompts stay where they are; a recorded split is kept.
+    The kinds of split:
+
+    random: unique prompts in random order (`split_seed`), cut at the fractions of rows.
+    by_prompt: by a hash of each prompt and the seed, so that a prompt stays in its split when others come.
+    by_task: rows of `test_tasks` (a random half of the tasks, if none are named) are the test split. The
+    other rows are cut into train and validation.
+    column, default: the split recorded in the data. A prompt recorded in two splits goes as a whole to the
+    later one (train, validation, test), so that nothing seen in training is tested.
+
+    The result depends on the set of prompts, not on the order of the rows. Every kind but a recorded split
+    keeps near-copies and conversations together (`Outcomes.split_groups`). A group goes where its first
+    prompt in alphabetical order goes, so that other prompts stay where they are.
 
     Raises:
-        DataError: an empty split, an unknown task, or no recorded split.
+        DataError: a split is empty, a task is unknown, or the data record no split.
     """
     unique, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     if split.kind in ("column", "default"):
@@ -68,7 +73,7 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def number_of_folds(outcomes: Outcomes, pool: ModelPool) -> int:
-    """Number of folds of a pool's table: as `split.folds` says, else `FOLDS` where folds can be made."""
+    """Return the number of folds of a pool's table: `split.folds`, or a default for a table of its size."""
     if pool.split.folds is not None:
         return pool.split.folds
     if not pool.may_fold or len(set(outcomes.prompts)) > MOST_FOLDED:
@@ -77,17 +82,26 @@ def number_of_folds(outcomes: Outcomes, pool: ModelPool) -> int:
 
 
 def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]:
-    """Return for each fold an array `[n]` of 'train' | 'validation' | 'test'; each row is tested in one.
+    """Return the splits of every fold. In each, a query is 'train', 'validation' or 'test'; it is tested in
+    one fold.
 
-    Near-duplicates and conversations (`Outcomes.split_groups`) stay together. random: groups in random order
-    (`split_seed`), the largest first, go to the fold that has the fewest rows. by_prompt: a hash of the
-    prompt and the seed gives the fold, so that a prompt stays there when the table grows. The rows of the
-    other folds are cut into train and validation at the ratio of these two fractions, beginning with the fold
-    after the tested one, so that validation rows differ from fold to fold. The result depends on the set of
+    Near-copies and conversations (`Outcomes.split_groups`) stay together. random: groups in random order
+    (`split_seed`), the largest first, go to the fold with the fewest rows. by_prompt: a hash of the prompt
+    and the seed gives the fold, so that a prompt stays there when the table grows. Rows of the other folds
+    are cut into train and validation at the ratio of these two fractions. The cut begins with the fold after
+    the tested one, so that validation rows differ from fold to fold. The result depends on the set of
     prompts, not on the order of the rows.
 
+    Args:
+        outcomes: n queries.
+        split: kind, fractions and seed of the split.
+        folds: number of folds.
+
+    Returns:
+        One array `[n]` per fold.
+
     Raises:
-        DataError: a fold without train, validation or test rows.
+        DataError: a fold has no train, validation or test rows.
     """
     group = np.unique(outcomes.split_groups, return_inverse=True)[1]
     if split.kind == "by_prompt":
@@ -122,7 +136,14 @@ def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]
 
 
 def _balanced(sizes: np.ndarray, order: np.ndarray, folds: int) -> np.ndarray:
-    """Fold of each group: the largest first, each to the fold with the fewest rows so far."""
+    """Return the fold of each group. The largest group is placed first, each in the fold with the fewest
+    rows.
+
+    Args:
+        sizes: number of rows of each group.
+        order: order of groups of equal size.
+        folds: number of folds.
+    """
     fold = np.empty(len(sizes), dtype=np.int64)
     loads = [(0, number) for number in range(folds)]
     for index in order[np.argsort(-sizes[order], kind="stable")]:
@@ -133,7 +154,9 @@ def _balanced(sizes: np.ndarray, order: np.ndarray, folds: int) -> np.ndarray:
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
-    """Rows `[m]` of the validation queries that heads and routers are chosen on: up to `DECIDING`."""
+    """Return the rows of the validation queries that decide choices, `[m]`: all, or a seeded sample of
+    `DECIDING`.
+    """
     rows = np.flatnonzero(split == "validation")
     if len(rows) > DECIDING:
         rows = np.sort(np.random.default_rng(DECIDING).choice(rows, DECIDING, replace=False))
@@ -141,12 +164,17 @@ def validation_rows(split: np.ndarray) -> np.ndarray:
 
 
 def split_names(recorded: np.ndarray) -> list[str]:
-    """Split names in data, in the words of `SPLITS`; a name that means none of these in lower case."""
+    """Return the split names of data in the words of `SPLITS`. An unknown name is returned in lower case."""
     plain = [name.strip().lower() for name in recorded.tolist()]
     return [_ALIASES.get(name, name) for name in plain]
 
 
 def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
+    """Return the recorded split of every row as an index into `SPLITS`, `[n]`.
+
+    Raises:
+        DataError: the data record no split, or a name is unknown.
+    """
     if outcomes.source_splits is None:
         where = (
             "set source.columns.split to the column that holds it"
@@ -166,6 +194,11 @@ def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def _test_tasks(outcomes: Outcomes, split: Split) -> list[str]:
+    """Return the tasks of the test split: those that the pool names, or a random half of all.
+
+    Raises:
+        DataError: a named task is unknown, or there is only one task.
+    """
     known = sorted(set(outcomes.tasks.tolist()))
     unknown = [task for task in split.test_tasks if task not in known]
     if unknown:
@@ -179,7 +212,7 @@ def _test_tasks(outcomes: Outcomes, split: Split) -> list[str]:
 
 
 def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """`[n]` the largest code in each row's group."""
+    """Return the largest code in each row's group, `[n]`."""
     largest = np.zeros(group.max(initial=0) + 1, dtype=code.dtype)
     np.maximum.at(largest, group, code)
     latest: np.ndarray = largest[group]
@@ -187,24 +220,27 @@ def _latest(code: np.ndarray, group: np.ndarray) -> np.ndarray:
 
 
 def _by_hash(outcomes: Outcomes, split: Split) -> np.ndarray:
-    """Split code of each row by the hash of its group (`_places`); the fractions hold on average."""
+    """Return the split of each row as an index into `SPLITS`, by the hash of its group. Fractions hold on
+    average.
+    """
     code: np.ndarray = np.searchsorted(np.cumsum(split.fractions[:2]), _places(outcomes, split), side="right")
     return code
 
 
 def _places(outcomes: Outcomes, split: Split) -> np.ndarray:
-    """Place in [0, 1) of each row by a hash of what its group keeps when the table grows.
+    """Return the place in [0, 1) of each row, by a hash of what its group keeps when the table grows.
 
-    That is the conversation; else the group that the table names; else the form that copies have in
-    common (`copies.normal`), but the text itself where much of the traffic has the form. Groups with several
-    of them go by the first in alphabetical order.
+    The hash is that of the conversation, else of the group that the table names, else of the normal form of
+    copies (`copies.normal`), or of the text itself if much of the traffic has its form. A group with several
+    of them has the first one in alphabetical order.
     """
     unique, text = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     group = outcomes.split_groups
     of_text = np.empty(len(unique), dtype=np.int64)
     of_text[text] = group
     forms, form = np.unique(np.array([normal(t) for t in unique], dtype=object), return_inverse=True)
-    least, most = np.full(len(forms), len(unique)), np.full(len(forms), -1)
+    least = np.full(len(forms), len(unique))
+    most = np.full(len(forms), -1)
     np.minimum.at(least, form, of_text)
     np.maximum.at(most, form, of_text)
     names = np.where((least == most)[form], forms[form], unique)[text]
@@ -223,14 +259,19 @@ def _places(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:
-    """Split code of each group: in random order, cut where the cumulated rows reach the fractions."""
+    """Return the split of each group as an index into `SPLITS`.
+
+    Groups in random order are cut where the cumulated rows reach the fractions. Held-out groups go to test.
+    """
     sizes = np.bincount(group, minlength=len(group_held_out))
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
     code = np.full(len(sizes), 2)
     rest = order[~group_held_out[order]]
     train, validation, _ = split.fractions
     if group_held_out.any():
-        train, validation = train / (train + validation), validation / (train + validation)
+        both = train + validation
+        train /= both
+        validation /= both
     before = np.cumsum(sizes[rest]) - sizes[rest]
     total = sizes[rest].sum()
     code[rest] = np.searchsorted([train * total, (train + validation) * total], before, side="right")

@@ -36,7 +36,7 @@ _COLUMNS = {
 
 @dataclass(frozen=True, eq=False)
 class QueryTable:
-    """What outcomes have before and after the pool's options: see `Outcomes` for the fields."""
+    """Fields that raw and complete outcomes have in common. `Outcomes` describes them."""
 
     query_ids: np.ndarray
     prompts: list[str]
@@ -45,7 +45,11 @@ class QueryTable:
     scores: np.ndarray
 
     def take(self, rows: np.ndarray) -> Self:
-        """The given rows (indices or a boolean mask) of all that has an entry for each query, in order."""
+        """Return the table with the given rows, in their order.
+
+        Args:
+            rows: indices, or a boolean mask `[n]`.
+        """
         rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         arrays: dict[str, Any] = {
@@ -54,41 +58,49 @@ class QueryTable:
         return replace(self, prompts=[self.prompts[i] for i in rows], **arrays)
 
     def by_model(self, cells: np.ndarray) -> dict[str, int]:
-        """{model: how many of its `cells`, bool `[n, K]`, are true}, without those that have none."""
+        """Return {model: number of its true cells}, without models that have none.
+
+        Args:
+            cells: bool `[n, K]`.
+        """
         counts = zip(self.arms, cells.sum(axis=0), strict=True)
         return {model: int(count) for model, count in counts if count}
 
 
 @dataclass(frozen=True, eq=False)
 class Outcomes(QueryTable):
-    """Complete outcomes of every arm on every query.
+    """Outcomes of every arm on every query, without missing cells.
 
-    Of a log, one arm answered each; the others are predictions, as are gaps.
+    In a log one arm answered each query, and the cells of the other arms are predictions. So are gaps of a
+    table.
 
     Attributes:
-        query_ids: `[n]` strings, unique.
+        query_ids: unique strings, `[n]`.
         prompts: n texts.
-        tasks: `[n]` strings, the task family of each query.
+        tasks: strings, the task family of each query, `[n]`.
         arms: K model names, in column order.
-        scores: `[n, K]` float64 in [0, 1].
-        costs: `[n, K]` float64, USD per call, >= 0.
-        input_tokens, output_tokens: `[n, K]` float64 with nan where unknown, or None.
-        latencies: `[n, K]` float64, seconds, or None.
-        source_splits: `[n]` strings, the split of the data source, or None.
-        sessions: `[n]` strings, of a table that has them: each query's conversation or ''; else None.
-        groups: `[n]` strings, of a table that names groups of dependent queries: each query's group or '';
-            else None.
-        times: `[n]` float64, seconds since 1970 (UTC) at which each query came, nan where that is not known;
-            None if the source has no times.
-        later_scores, later_costs, later_latencies: `[n, K]` of the arms' later versions, or None.
-        answered: `[n, K]` of a log, and of a table with gaps that are predicted: 1 where the model answered,
-            0 where score and cost are predictions (or the answer counts as wrong); else None.
-        propensities: `[n, K]` of a log that has them: the probability with which the model that answered was
-            drawn, nan for the others.
-        report: what loading did: rows read, queries dropped for missing cells, rescaling factors, ...
+        scores: float64 in [0, 1], `[n, K]`.
+        costs: float64, USD per call, >= 0, `[n, K]`.
+        input_tokens: float64 with nan for unknown counts, `[n, K]`; or None.
+        output_tokens: float64 with nan for unknown counts, `[n, K]`; or None.
+        latencies: float64, seconds, `[n, K]`; or None.
+        source_splits: strings, the split of the data source, `[n]`; or None.
+        sessions: strings, each query's conversation or '', `[n]`; None if the table has no conversations.
+        groups: strings, each query's group of dependent queries or '', `[n]`; None if the table names no
+            groups.
+        times: float64, seconds since 1970 (UTC) at which each query came, nan if unknown, `[n]`; None if the
+            source has no times.
+        later_scores: scores of the arms' later versions, `[n, K]`; or None.
+        later_costs: costs of the arms' later versions, `[n, K]`; or None.
+        later_latencies: latencies of the arms' later versions, `[n, K]`; or None.
+        answered: 1 for real cells and 0 for predicted ones (or answers that count as wrong), `[n, K]`; None
+            if all cells are real.
+        propensities: for a log that has them, the probability with which the model that answered was drawn,
+            nan for the other models, `[n, K]`; else None.
+        report: facts about the loading: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
-        DataError: shapes disagree, or a value is out of range (row, column and value are named).
+        DataError: shapes disagree, or a value is out of range. The message names query, model and value.
     """
 
     costs: np.ndarray
@@ -107,7 +119,8 @@ class Outcomes(QueryTable):
     report: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        n, k = len(self.query_ids), len(self.arms)
+        n = len(self.query_ids)
+        k = len(self.arms)
         for name in (*_CELLS, *_RARE):
             array = getattr(self, name)
             if array is None:
@@ -136,6 +149,16 @@ class Outcomes(QueryTable):
             self._in_range(f"{prefix}latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
 
     def _in_range(self, name: str, valid: Callable[[Any], Any], expected: str) -> None:
+        """Refuse an array that holds a value outside of its range.
+
+        Args:
+            name: field of the array.
+            valid: function that returns True for each valid value.
+            expected: range of the values, for the message.
+
+        Raises:
+            DataError: with the first such value.
+        """
         array = getattr(self, name)
         if array is None:
             return
@@ -152,13 +175,15 @@ class Outcomes(QueryTable):
 
     @property
     def prompt_lengths(self) -> np.ndarray:
-        """`[n]` prompt lengths in characters."""
+        """Lengths of the prompts in characters, `[n]`."""
         return np.fromiter((len(p) for p in self.prompts), dtype=np.int64, count=len(self.prompts))
 
     @cached_property
     def copies(self) -> np.ndarray:
-        """`[n]` number of the group of prompts that belong together, that of its first text in alphabetical
-        order: as the table names the groups, else prompts that are nearly the same (`copies.near_copies`).
+        """Number of the group of dependent prompts that each query belongs to, `[n]`.
+
+        Groups are those that the table names, or near-copies of prompts (`copies.near_copies`) if it names
+        none. The number is the position of the group's first text in alphabetical order.
         """
         if self.groups is None:
             return near_copies(self.prompts)
@@ -171,17 +196,22 @@ class Outcomes(QueryTable):
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """`[n]` number of each query's independent observation: prompt with near-copies, or conversation."""
+        """Number of each query's independent observation, `[n]`: its prompt with near-copies, or its
+        conversation.
+        """
         return clusters_of(self.copies, self.sessions)
 
     @cached_property
     def split_groups(self) -> np.ndarray:
-        """`[n]` number of the group that goes to one split: clusters, no prompt text torn apart.
+        """Number of the group that each query goes to a split with, `[n]`: a cluster, with no prompt text
+        torn apart.
 
-        That of the group's first text in alphabetical order, so without conversations it is `copies`.
+        The number is the position of the group's first text in alphabetical order. Without conversations the
+        groups are `copies`.
         """
         text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
-        least, most = np.full(text.max() + 1, len(self)), np.full(text.max() + 1, -1)
+        least = np.full(text.max() + 1, len(self))
+        most = np.full(text.max() + 1, -1)
         np.minimum.at(least, text, self.clusters)
         np.maximum.at(most, text, self.clusters)
         whole = (least == most)[text]
@@ -191,20 +221,22 @@ class Outcomes(QueryTable):
 
     @property
     def drawn(self) -> np.ndarray:
-        """`[n, K]` probability with which real answers were drawn, 1 if that is not known; 0 elsewhere."""
+        """Probability with which each real answer was drawn, `[n, K]`: 1 if it is not known, and 0 for
+        predictions.
+        """
         real = np.ones(self.scores.shape) if self.answered is None else self.answered
         return real if self.propensities is None else np.where(real > 0, self.propensities, 0.0)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean score and mean cost `[K]` over what is real: all queries, or (of a log) the model's own."""
+        """Mean score and mean cost of every model, each `[K]`, over its real cells."""
         if self.answered is None:
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
 
     def content_hash(self) -> str:
-        """SHA-256 (hex, 16 characters) of everything but the report."""
+        """Return the SHA-256 (hex, 16 characters) of every field except the report."""
         digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())
         texts = (self.arms, self.query_ids.tolist(), self.prompts, self.tasks.tolist())
         splits = None if self.source_splits is None else self.source_splits.tolist()
@@ -240,7 +272,8 @@ class Outcomes(QueryTable):
             queries["group"] = pa.array(self.groups.tolist(), pa.string())
         if self.times is not None:
             queries["time"] = pa.array(self.times, pa.float64())
-        n, k = len(self), len(self.arms)
+        n = len(self)
+        k = len(self.arms)
         cells: dict[str, Any] = {
             "query_id": queries["query_id"].take(pa.array(np.repeat(np.arange(n), k))),
             "task": queries["task"].take(pa.array(np.repeat(np.arange(n), k))),
@@ -272,10 +305,10 @@ class Outcomes(QueryTable):
 
     @classmethod
     def load(cls, folder: str | Path) -> Outcomes:
-        """Read what `save` wrote.
+        """Return the outcomes that `save` wrote to a folder.
 
         Raises:
-            DataError: a file is absent or the content does not match its recorded hash.
+            DataError: a file is missing, or the content does not match its recorded hash.
         """
         folder = Path(folder)
         try:
@@ -315,5 +348,5 @@ class Outcomes(QueryTable):
 
 
 def text_array(values: list[str]) -> np.ndarray:
-    """The texts as a unicode array `[n]`."""
+    """Return the texts as a unicode array `[n]`."""
     return np.array(values, dtype=np.str_)

@@ -1,4 +1,4 @@
-"""What a token costs, read off a table that counts tokens."""
+"""The price of a token, estimated from a table that counts tokens."""
 
 import numpy as np
 
@@ -9,17 +9,22 @@ KNOWN = 0.9
 
 
 def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """(tokens in, tokens out `[n, K]`, USD `[K]` of a token in), or None where the table does not count both.
+    """Return tokens in and tokens out, each `[n, K]`, and the price of a token in, `[K]` USD.
 
-    The price of a model's tokens is the non-negative least-squares fit of its costs on its counts over the
-    given rows (train). Where costs are tokens times prices, rescaled or not, it is that price to the last
-    digits.
+    Return None if the table does not count both. The price of a model's tokens is the non-negative
+    least-squares fit of its costs on its counts. If costs are tokens times prices, rescaled or not, the fit
+    is that price to the last digits.
+
+    Args:
+        outcomes: the table.
+        rows: rows that the price is estimated from (train).
     """
     from scipy.optimize import nnls  # noqa: PLC0415  (a tenth of a second, for tables with counts only)
 
     if outcomes.input_tokens is None or outcomes.output_tokens is None or not len(rows):
         return None
-    into, out = _filled(outcomes.input_tokens), _filled(outcomes.output_tokens)
+    into = _filled(outcomes.input_tokens)
+    out = _filled(outcomes.output_tokens)
     if into is None or out is None:
         return None
     prices = [
@@ -30,6 +35,7 @@ def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _filled(counts: np.ndarray) -> np.ndarray | None:
+    """Return the counts with the model's mean for missing ones, or None if too many are missing."""
     known = np.isfinite(counts) & (counts >= 0)
     if known.mean() < KNOWN or not known.any(axis=0).all():
         return None

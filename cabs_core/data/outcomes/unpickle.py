@@ -1,6 +1,6 @@
-"""Reading published pickles without running code: an allow-list of reconstruction functions, nothing else.
+"""Reading published pickles without running code: only an allow-list of reconstruction functions is called.
 
-Used only on files whose SHA-256 is pinned, and only once per file: the content is then kept as parquet.
+This module reads files whose SHA-256 is pinned, once per file. The content is then kept as parquet.
 """
 
 import io
@@ -48,7 +48,11 @@ _MOVED = {
 
 
 def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
-    """The object in a pickle file, built from the allowed globals only.
+    """Return the object in a pickle file, built from the allowed globals only.
+
+    Args:
+        path: the pickle file.
+        allowed: module and name of each allowed global.
 
     Raises:
         DataError: the pickle asks for anything else, or is damaged.
@@ -79,7 +83,11 @@ def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How old protocols write bytes. Other codecs (compression, rot13, ...) have no place here."""
+    """Return the bytes that old pickle protocols write as latin-1 text.
+
+    Raises:
+        DataError: another codec is asked for, such as a compression, which has no place in such a file.
+    """
     if encoding not in ("latin1", "latin-1"):
         raise DataError(f"the pickle encodes text as {encoding!r}: refused")
     return text.encode("latin-1")

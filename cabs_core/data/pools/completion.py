@@ -7,18 +7,22 @@ from typing import Any
 
 
 def _pools() -> list[Any]:
+    """Return all valid pools."""
     from cabs_core.data.pools.find import list_pools
 
     return [pool_file.pool for pool_file in list_pools()[0]]
 
 
 def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:
-    """Pools whose names begin with what was typed."""
+    """Return the pools whose names begin with the typed text."""
     return [pool.name for pool in _pools() if pool.name.startswith(incomplete)]
 
 
 def complete_policies(ctx: Any, param: Any, incomplete: str) -> list[str]:
-    """The last of the policies separated by commas: of the named pool's, or of all."""
+    """Return completions of the last of several policies separated by commas.
+
+    The policies are those of the pool that the command line names, or all if it names none.
+    """
     from cabs_core.base.catalog.policies import all_policies
 
     before, comma, last = incomplete.rpartition(",")

@@ -15,11 +15,11 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def load_pool_file(path: Path) -> PoolFile:
-    """Read and validate one pool file; rhos that it leaves to its table come from the costs there.
+    """Return one validated pool file. Rhos that the file leaves to its table come from the costs there.
 
     Raises:
-        PoolError: unreadable, not plain YAML, or not a valid pool; the message names file, line, field and
-            value in at most 500 characters.
+        PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names file,
+            line, field and value in at most 500 characters.
     """
     pool_file = read_pool_file(path)
     pool_file = replace(
@@ -63,7 +63,9 @@ def _check_options(pool_file: PoolFile) -> tuple[str, ...]:
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
-    """All valid pools, shipped first, and the errors of the invalid files. A broken file hides no other."""
+    """Return all valid pools, shipped ones first, and the errors of invalid files. A broken file hides no
+    other.
+    """
     pool_files: dict[str, PoolFile] = {}
     errors: list[PoolError] = []
     for folder in (SHIPPED, pools_dir()):
@@ -91,10 +93,10 @@ def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
 
 
 def find_pool(name: str) -> PoolFile:
-    """The pool called `name`.
+    """Return the pool with a name.
 
     Raises:
-        PoolError: no such pool (the closest and the known ones are named), or its file is invalid.
+        PoolError: there is no such pool (the closest and the known ones are named), or its file is invalid.
 
     Examples:
         >>> from cabs_core import find_pool

@@ -1,4 +1,4 @@
-"""Which pools take part: adding a pool file to the user's folder, and the list of retired pools."""
+"""The registry of pools: adding a pool file to the user's folder, and the list of retired pools."""
 
 import fcntl
 import json
@@ -16,7 +16,7 @@ from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 
 
 def retired() -> set[str]:
-    """Names of the retired pools.
+    """Return the names of the retired pools.
 
     Raises:
         PoolError: `registry.json` in CABS_HOME cannot be read.
@@ -36,7 +36,7 @@ def retired() -> set[str]:
 
 @contextmanager
 def edit_retired() -> Iterator[set[str]]:
-    """The names of the retired pools, to be changed in place; one editor at a time."""
+    """Yield the names of the retired pools, to be changed in place. One editor works at a time."""
     cabs_home().mkdir(parents=True, exist_ok=True)
     with open(cabs_home() / "registry.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -46,17 +46,17 @@ def edit_retired() -> Iterator[set[str]]:
 
 
 def active_pools() -> tuple[list[PoolFile], list[PoolError]]:
-    """All valid pools that are not retired, and the errors of invalid files."""
+    """Return all valid pools that are not retired, and the errors of invalid files."""
     pools, errors = list_pools()
     gone = retired()
     return [p for p in pools if p.pool.name not in gone], errors
 
 
 def active_pool(name: str) -> PoolFile:
-    """The pool called `name`.
+    """Return the pool with a name.
 
     Raises:
-        PoolError: there is none, its file is invalid, or it is retired.
+        PoolError: there is no such pool, its file is invalid, or it is retired.
     """
     pool_file = find_pool(name)
     if name in retired():
@@ -66,7 +66,13 @@ def active_pool(name: str) -> PoolFile:
 
 @dataclass(frozen=True)
 class Added:
-    """A pool file that was copied into the pool folder; `changes`: what differs from the file before."""
+    """A pool file that was copied into the pool folder.
+
+    Attributes:
+        pool_file: the copy.
+        verb: `added` or `updated`.
+        changes: settings that differ from the file before.
+    """
 
     pool_file: PoolFile
     verb: str
@@ -79,10 +85,12 @@ def add_pool(file: Path, today: str | None = None) -> Added:
     Paths relative to the file are made absolute, so that they still hold after the copy.
 
     Args:
-        today: value of the field `today`, added to the copy; None if the file says it or it stays a guess.
+        file: the pool file.
+        today: value of the field `today`, added to the copy. None if the file says it, or if it stays a
+            guess.
 
     Raises:
-        PoolError: the file is not a valid pool, or a shipped pool has the name.
+        PoolError: the file is not a valid pool, or another file has the name.
     """
     given = load_pool_file(file)
     text = given.portable_text()
@@ -104,8 +112,9 @@ def add_pool(file: Path, today: str | None = None) -> Added:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """What changed between two pools' settings, such as `replay.trials: 10 -> 20`."""
-    before, after = flatten(old), flatten(new)
+    """Return the changes between two pools' settings, such as `replay.trials: 10 -> 20`."""
+    before = flatten(old)
+    after = flatten(new)
     return [
         f"{name}: {_short(before.get(name))} -> {_short(after.get(name))}"
         for name in sorted(set(before) | set(after))
@@ -114,5 +123,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _short(value: Any) -> str:
+    """Return a value as JSON of at most 100 characters."""
     text = json.dumps(value)
     return text if len(text) <= 100 else text[:97] + "..."

@@ -1,6 +1,6 @@
-"""The rhos of a pool file that leaves them to the costs of its table (`replay.rhos: auto`).
+"""Rhos of a pool file that leaves them to the costs of its table (`replay.rhos: auto`).
 
-A table is read once: the answer is remembered in `$CABS_HOME/cache/rhos`, under the pool's settings and the
+A table is read once. The rhos are remembered in `$CABS_HOME/cache/rhos`, under the pool's settings and the
 table's path, size and time, so that listing pools reads no tables.
 """
 
@@ -26,14 +26,15 @@ _tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}
 
 
 def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
-    """(rhos, why they are not from the costs: '' if they are).
+    """Return the rhos that fit the costs of a pool's table, and '' or the reason why they do not come from
+    the costs.
 
-    Where the table cannot be read, the rhos it had with the same settings are kept, else the paper's grid
-    stands in: what reads the table says what is wrong with it.
+    If the table cannot be read, the rhos it had with the same settings are kept, or else the paper's grid is
+    taken. The code that reads the table later reports the fault.
     """
     settings = pool_file.pool.content_hash(*OUTCOME_FIELDS, "collect")
     memory = cabs_home() / "cache" / "rhos" / f"{pool_file.pool.name}.json"
-    known = _read(memory)
+    known = _read_memory(memory)
     same = known is not None and known["settings"] == settings
     try:
         path = pool_file.table_path()
@@ -44,7 +45,7 @@ def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
             _tried[settings, table] = _from_costs(pool_file)
         rhos, reason = _tried[settings, table]
         if not reason:
-            _write(memory, settings, table, rhos)
+            _write_memory(memory, settings, table, rhos)
             return rhos, ""
     except CabsError as error:
         reason = str(error)
@@ -54,6 +55,9 @@ def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
 
 
 def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
+    """Return the rhos that fit the costs of a pool's table, or no rhos and the reason why the costs cannot be
+    read.
+    """
     try:
         record = sources()[pool_file.pool.source.kind]
         if record.costs:  # nothing was asked yet: what a call costs is expected from prices
@@ -64,11 +68,15 @@ def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
 
 
 def _identity(path: Path) -> str:
+    """Return a text of path, size and time of a table's files, which changes when the table does."""
     stats = ((file, os.stat(file)) for file in files_of(path))
     return "; ".join(f"{file}, {stat.st_size} bytes, {stat.st_mtime_ns}" for file, stat in stats)
 
 
-def _read(memory: Path) -> dict[str, Any] | None:
+def _read_memory(memory: Path) -> dict[str, Any] | None:
+    """Return the remembered settings, table and rhos, or None if the file is missing, damaged or of another
+    rule.
+    """
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))
         if known.pop("seal") != stable_hash(known, 32) or known["rule"] != _RULE:
@@ -81,7 +89,8 @@ def _read(memory: Path) -> dict[str, Any] | None:
         return None
 
 
-def _write(memory: Path, settings: str, table: str, rhos: tuple[float, ...]) -> None:
+def _write_memory(memory: Path, settings: str, table: str, rhos: tuple[float, ...]) -> None:
+    """Write the rhos of a table to its memory file. A folder that cannot be written to is no error."""
     data = {"rule": _RULE, "settings": settings, "table": table, "rhos": list(rhos)}
     try:
         write_text(memory, json.dumps(data | {"seal": stable_hash(data, 32)}, indent=1) + "\n")

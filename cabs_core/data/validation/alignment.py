@@ -1,9 +1,9 @@
-"""Are the models' scores about the same queries? And about the texts that stand beside them?
+"""Alignment of scores: do all models' scores belong to the same queries, and to the texts beside them?
 
-If one model's row of a score matrix is in another order than the rest, its scores are independent
-of the others within a task. Models that share an order form a block: correlated inside, uncorrelated
-with the other blocks. Only the block whose order is that of the texts can be predicted from them.
-Both are tested by permutation within tasks, so that differences between tasks explain nothing.
+If one model's row of a score matrix is in another order than the rest, its scores are independent of the
+others within a task. Models that share an order form a block: correlated inside, uncorrelated with the other
+blocks. Only the block whose order is that of the texts can be predicted from them. Both are tested by
+permutation within tasks, so that differences between tasks explain nothing.
 """
 
 import math
@@ -37,12 +37,13 @@ class Blocks:
     """Result of `correlation_blocks`.
 
     Attributes:
-        correlations: `[K, K]` within-task correlation of scores (nan for models with constant scores).
-        blocks: lists of arm indices, largest first, constant models left out: connected components of the
-            significant correlations, joined unless their mean correlation is surely negligible.
-        conclusive: whether there are rows enough to tell "unrelated" from "not seen";
-            if not, all is one block.
-        apart: indices of the blocks that prove misalignment, none or at least two (see `_apart`).
+        correlations: within-task correlation of scores, `[K, K]`; nan for models with constant scores.
+        blocks: lists of arm indices, the largest first, without constant models. Blocks are connected
+            components of the significant correlations, joined unless their mean correlation is surely
+            negligible.
+        conclusive: True if there are rows enough to tell "unrelated" from "not seen". If not, all models are
+            one block.
+        apart: indices of the blocks that prove misalignment, none or at least two (see `_unrelated_blocks`).
     """
 
     correlations: np.ndarray
@@ -52,11 +53,12 @@ class Blocks:
 
 
 def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) -> Blocks:
-    """Connected components of the models under significant within-task correlation.
+    """Return the connected components of the models under significant within-task correlation.
 
     Args:
         scores: `[n, K]`.
         tasks: `[n]`.
+        seed: seed of the sample of rows and of the permutations.
     """
     rng = np.random.default_rng([seed, 1])
     rows = sample_rows(len(scores), seed=seed)
@@ -88,17 +90,19 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     members = _merge_unless_unrelated(members, observed, negligible, len(rows))
     blocks = sorted((arms[block].tolist() for block in members), key=lambda b: (-len(b), b[0]))
     conclusive = len(blocks) > 1 or bool(2 / np.sqrt(len(rows)) < negligible)
-    apart = _apart(blocks, correlations, threshold, len(rows))
+    apart = _unrelated_blocks(blocks, correlations, threshold, len(rows))
     return Blocks(correlations, blocks, conclusive, apart)
 
 
-def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int) -> tuple[int, ...]:
-    """Blocks that correlate inside, and not with another block that does.
+def _unrelated_blocks(
+    blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int
+) -> tuple[int, ...]:
+    """Return the indices of blocks that correlate inside, and not with another block that correlates inside.
 
-    A model without a relative proves nothing: it may be unlike the others, and in true tables some are.
-    If models share one difficulty of the queries, with whatever loadings, the correlation across two blocks
-    is the geometric mean of those inside them. Blocks are set apart where it is below half
-    of that by three standard errors, and each correlates inside by more than chance gives any pair.
+    A model without a relative proves nothing: it may be unlike the others, and in true tables some are. If
+    models share one difficulty of the queries, with whatever loadings, the correlation across two blocks is
+    the geometric mean of those inside them. Blocks are set apart if it is below half of that by three
+    standard errors, and each block correlates inside by more than chance gives any pair.
     `tests/core/data/validation/test_alignment.py` states the rate of false alarms.
     """
 
@@ -109,7 +113,8 @@ def _apart(blocks: list[list[int]], correlations: np.ndarray, threshold: float, 
     unrelated: set[int] = set()
     for a in range(len(blocks)):
         for b in range(a):
-            inside_a, inside_b = inside(blocks[a]), inside(blocks[b])
+            inside_a = inside(blocks[a])
+            inside_b = inside(blocks[b])
             if min(inside_a, inside_b) <= 0:
                 continue
             across = float(np.abs(correlations[np.ix_(blocks[a], blocks[b])].mean()))
@@ -128,7 +133,7 @@ def _merge_unless_unrelated(
     """Join blocks until the mean correlation across any two is surely (by two standard errors) negligible.
 
     The mean correlation across blocks A and B is the inner product of their mean unit vectors, whose squared
-    lengths are the mean correlations inside (diagonal included): under independence its standard error is
+    lengths are the mean correlations inside (diagonal included). Under independence its standard error is
     sqrt(inside_A inside_B / n).
     """
 
@@ -155,17 +160,17 @@ def predictability(
     features: np.ndarray,
     groups: list[list[int]],
 ) -> tuple[np.ndarray, np.ndarray]:
-    """How well scores follow from the text within a task: cross-validated ridge regression on its features.
+    """Return how well scores follow from the text within a task, by cross-validated ridge regression.
 
     Args:
         scores: `[n, K]`.
         tasks: `[n]`.
-        features: `[n, d]`, of the texts.
-        groups: lists of arm indices; a group's target is the mean of its models' standardised scores.
+        features: features of the texts, `[n, d]`.
+        groups: G lists of arm indices. A group's target is the mean of its models' standardised scores.
 
     Returns:
-        `[G]` out-of-fold correlation of predicted and actual mean score of each group;
-        `[G]` permutation p-values.
+        The out-of-fold correlation of predicted and actual mean score of each group, `[G]`; and the
+        permutation p-values, `[G]`.
     """
     rng = np.random.default_rng([0, 1])
     rows = sample_rows(len(scores))
@@ -186,8 +191,8 @@ def predictability(
 def would_show(rows: int, columns: int) -> bool:
     """Return True if a table of this size mostly shows that scores follow from the texts, if they do.
 
-    Taken is a correlation of `_USUAL` between scores and the best linear figure of the texts. A regression on
-    d columns and n rows finds r sqrt(n r^2 / (n r^2 + d)) of it in rows that it has not seen.
+    The assumed correlation between scores and the best linear figure of the texts is `_USUAL`. A regression
+    on d columns and n rows finds r sqrt(n r^2 / (n r^2 + d)) of it in rows that it has not seen.
 
     Args:
         rows: number of prompts, n.
@@ -199,11 +204,11 @@ def would_show(rows: int, columns: int) -> bool:
 
 
 def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.ndarray:
-    """Features of the texts without an encoder: TF-IDF of the words reduced by SVD,
-    and two columns for the length.
+    """Return features of texts without an encoder: TF-IDF of words reduced by SVD, and two columns for the
+    length.
 
     Returns:
-        `[n, d]`, d at most dim + 2; fewer columns where the texts have few words in common.
+        `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common.
     """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)
@@ -224,10 +229,11 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
 
 
 def length_features(lengths: np.ndarray) -> np.ndarray:
-    """Features of the lengths of texts, `[n, 2]`: the standardised logarithm, and a bounded function of it.
+    """Return features of the lengths of texts, `[n, 2]`: the standardised logarithm, and a bounded function
+    of it.
 
     Args:
-        lengths: `[n]` characters or tokens. A negative one, which another check reports, counts as 0.
+        lengths: characters or tokens, `[n]`. A negative one, which another check reports, counts as 0.
     """
     length = np.log1p(np.maximum(lengths.astype(np.float64), 0.0))
     length = (length - length.mean()) / (length.std() + 1e-9)
@@ -239,6 +245,7 @@ def sample_rows(n: int, *, seed: int = 0, most: int = _ROWS) -> np.ndarray:
 
     Args:
         n: number of rows.
+        seed: seed of the sample.
         most: rows of a sample. The default is enough to see a correlation of 0.05.
     """
     if n <= most:
@@ -247,7 +254,12 @@ def sample_rows(n: int, *, seed: int = 0, most: int = _ROWS) -> np.ndarray:
 
 
 def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:
-    """Subtract each task's mean. `code`: `[n]` task numbers from 0."""
+    """Return the values minus each task's mean, `[n, K]`.
+
+    Args:
+        values: `[n, K]`.
+        code: task numbers from 0, `[n]`.
+    """
     counts = np.bincount(code).astype(np.float64)
     means = np.column_stack([np.bincount(code, column) / counts for column in values.T])
     centred: np.ndarray = values - means[code]
@@ -255,7 +267,7 @@ def centre_by_task(values: np.ndarray, code: np.ndarray) -> np.ndarray:
 
 
 def _shuffle(values: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Each column permuted within tasks, independently of the others."""
+    """Return each column permuted within tasks, independently of the others."""
     home = np.argsort(code, kind="stable")
     shuffled = np.empty_like(values)
     for j in range(values.shape[1]):
@@ -265,11 +277,18 @@ def _shuffle(values: np.ndarray, code: np.ndarray, rng: np.random.Generator) -> 
 
 
 def _out_of_fold(x: np.ndarray, y: np.ndarray, fold: np.ndarray) -> np.ndarray:
-    """Correlation of out-of-fold ridge predictions with each column of y."""
+    """Return the correlation of out-of-fold ridge predictions with each column of y.
+
+    Args:
+        x: features, `[n, d]`.
+        y: targets, `[n, G]`.
+        fold: fold of each row, `[n]`.
+    """
     predicted = np.empty_like(y)
     penalty = 0.01 * len(x) * (x**2).mean() * np.eye(x.shape[1])
     for f in range(_FOLDS):
-        fit, test = fold != f, fold == f
+        fit = fold != f
+        test = fold == f
         weights = np.linalg.solve(x[fit].T @ x[fit] + penalty, x[fit].T @ y[fit])
         predicted[test] = x[test] @ weights
     predicted -= predicted.mean(axis=0)

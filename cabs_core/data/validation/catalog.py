@@ -1,7 +1,7 @@
-"""The checks of outcomes and splits, each in one place: what it is called, what it looks at, what it expects.
+"""The catalog of checks of outcomes and splits: name, table, expectation and severity of each.
 
-What the constructor of `Outcomes` refuses (missing or double cells, scores outside [0, 1]) is no check here.
-This module imports nothing heavy: names are read where nothing is checked.
+The constructor of `Outcomes` refuses missing or double cells and scores outside [0, 1], so no check looks at
+them. This module imports nothing heavy, since names are read where nothing is checked.
 """
 
 from __future__ import annotations
@@ -27,15 +27,16 @@ class CheckSpec:
 
     Attributes:
         name: letters, digits and `_`.
-        expected: one line.
-        table: gives the table, worst row first, or why the check does not apply.
-        observed: what a row of the table says; shown are rows that fail, or else the first.
-        column, expectation, arguments: what is looked at, a class of Great Expectations, and what it takes.
+        expected: the expectation in words, one line.
+        table: function that returns the table, worst row first, or the reason why the check does not apply.
+        observed: format of a sentence on a row of the table. Failing rows are shown, or else the first row.
+        arguments: arguments of the expectation.
         stage: 'outcomes' or 'splits'.
-        severity: of a failure; ERROR stops a run.
-        means: what a failure means for whoever decides by the report; empty:
-            nothing that a reader must know first.
-        softer: why a failure only warns, though `severity` is ERROR, or ''.
+        severity: severity of a failure; ERROR stops a run.
+        column: column of the table that the expectation looks at.
+        means: consequence of a failure for whoever decides by the report; '' if there is none to know first.
+        expectation: name of a class of Great Expectations.
+        softer: function that returns why a failure only warns, though `severity` is ERROR, or ''.
     """
 
     name: str
@@ -53,15 +54,18 @@ class CheckSpec:
 
 @dataclass(frozen=True)
 class CheckResult:
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        severity: of this result: ERROR stops a run; a failure that the pool file accepts is a WARN.
-        observed, expected: one line each.
-        means: of its `CheckSpec`.
+        name: name of the check.
+        passed: True if the expectation was met, or the check does not apply.
+        severity: severity of this result: ERROR stops a run; a failure that the pool file accepts is a WARN.
+        observed: the finding, one line.
+        expected: the expectation, one line.
+        means: `means` of its `CheckSpec`.
         examples: a few of the failing rows.
-        error: the traceback if the check itself broke (then it counts as failed).
-        accepted: it failed, and the pool file names it under `accept`.
+        error: the traceback if the check itself broke; it then counts as failed.
+        accepted: True if the check failed and the pool file names it under `accept`.
     """
 
     name: str
@@ -76,7 +80,7 @@ class CheckResult:
 
     @property
     def warning(self) -> str:
-        """A failure in a sentence or two, and whether it stops a run."""
+        """A failure in a sentence or two, with its effect on a run."""
         means = self.means or f"Expected: {self.expected}."
         effect = "stops a run" if self.severity == "ERROR" else "does not stop a run"
         if self.accepted:
@@ -85,7 +89,7 @@ class CheckResult:
 
     @property
     def failure(self) -> str:
-        """A failure in a line, and what to do where it stops a run."""
+        """A failure in a line, with advice if the failure stops a run."""
         line = f"{self.name}: {self.observed}, expected {self.expected}"
         if self.severity != "ERROR":
             return line
@@ -93,11 +97,12 @@ class CheckResult:
 
 
 def accept_words(check: str) -> str:
-    """How a pool file says that its data are as a failing check found them."""
+    """Return the sentence that says how a pool file accepts the failure of a check."""
     return f"If that is how the data are, put `accept: [{check}]` into the pool file"
 
 
 def _limits(low: float | None, high: float | None = None, **more: Any) -> dict[str, Any]:
+    """Return the arguments of an expectation of values between two limits; None is no limit."""
     return {"min_value": low, "max_value": high, **more}
 
 
@@ -381,7 +386,7 @@ CHECKS: tuple[CheckSpec, ...] = (
 
 
 def check_names(stage: Stage) -> list[CheckSpec]:
-    """The checks of a stage, in order.
+    """Return the checks of a stage, in order.
 
     Raises:
         ValueError: there is no such stage.

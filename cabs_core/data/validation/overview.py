@@ -1,4 +1,6 @@
-"""What a pool's table holds, in a few lines, and whether a run would take it: for `cabs pool add`."""
+"""Overview of a pool's table for `cabs pool add`: its content in a few lines, and whether a run would take
+it.
+"""
 
 import re
 from dataclasses import dataclass
@@ -25,7 +27,10 @@ from cabs_core.data.validation.run import run_checks
 _LISTED = 12
 #: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell,
 #: and gigabytes of an empty table, by `benchmarks/scale.py` of commit 002682d2 (docs/measurements/speed.md)
-_LARGE, _SECONDS, _GIGABYTES, _LEAST_GIGABYTES = 300_000, 159 / 3e6, 1.2 / 3e6, 0.4
+_LARGE = 300_000
+_SECONDS = 159 / 3e6
+_GIGABYTES = 1.2 / 3e6
+_LEAST_GIGABYTES = 0.4
 #: forms of texts that nobody asks -> what to do where most prompts have one
 _NO_PROMPTS = {
     re.compile(
@@ -47,9 +52,9 @@ class Overview:
     """A table that a run would take.
 
     Attributes:
-        outcomes: what was loaded.
+        outcomes: the loaded table.
         lines: the overview as text.
-        warnings: what will not stop a run but should be known.
+        warnings: sentences on facts that should be known and do not stop a run.
     """
 
     outcomes: Outcomes
@@ -58,15 +63,15 @@ class Overview:
 
     @property
     def text(self) -> str:
-        """All lines, warnings last."""
+        """All lines, with warnings last."""
         return "\n".join((*self.lines, *(f"note: {warning}" for warning in self.warnings)))
 
 
 def overview(pool_file: PoolFile) -> Overview:
-    """Read the pool's table, split it and run the checks that would stop a run.
+    """Return the overview of a pool's table, after the checks that would stop a run.
 
     Raises:
-        PoolError, DataError: what `cabs run` would say.
+        PoolError, DataError: the error that `cabs run` would raise.
     """
     outcomes = load_outcomes(pool_file)
     failed = _refuse_what_a_run_would(outcomes, pool_file)
@@ -83,7 +88,12 @@ def overview(pool_file: PoolFile) -> Overview:
 
 
 def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """DataError for a check that stops a run; else what the others warn of."""
+    """Return the warnings of checks, unless a run would refuse the table.
+
+    Raises:
+        PoolError: the pool file names a model or a check that does not exist.
+        DataError: a check fails that stops a run.
+    """
     pool = pool_file.pool
     if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
         raise PoolError(
@@ -119,7 +129,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
 
 
 def _left_out(outcomes: Outcomes) -> str:
-    """What a log lost on the way, which may be why too little is left."""
+    """Return a sentence on the calls that a log lost, which may be why too little is left, or ''."""
     receipt = outcomes.report.get("receipt")
     return (
         f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}" if receipt and receipt["left_out"] else ""
@@ -127,6 +137,7 @@ def _left_out(outcomes: Outcomes) -> str:
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:
+    """Return what to do about a failed check that stops a run."""
     accept = f" {accept_words(check)}"
     missing = outcomes.report.get("missing_cells", {}) | outcomes.report.get("missing_costs", {})
     if check != "queries_kept" or not missing:
@@ -140,6 +151,7 @@ def _advice(check: str, outcomes: Outcomes) -> str:
 
 
 def _shape(outcomes: Outcomes) -> list[str]:
+    """Return lines on the size of the table, its judges, its gaps and dropped queries."""
     report = outcomes.report
     if "decisions" in report:
         return _log_shape(outcomes)
@@ -182,18 +194,20 @@ def _column(pool_file: PoolFile, field: str) -> str:
 
 
 def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """The unit that latencies were read in, and what they then come to."""
+    """Return a line on the unit in which latencies were read, and their median. Empty without latencies."""
     if outcomes.latencies is None:
         return []
     name = _column(pool_file, "latency")
     middle = float(np.median(outcomes.latencies))
-    if unit := Place("", 0, name).unit("latency")[0]:
+    unit = Place("", 0, name).unit("latency")[0]
+    if unit:
         return [f"latencies: column {name!r} is read as {unit}; median {middle:.3g} s"]
     doubt = "; if they are milliseconds, give the column a name that ends in _ms" if middle > 300 else ""
     return [f"latencies: seconds, median {middle:.3g} s{doubt}"]
 
 
 def _log_shape(outcomes: Outcomes) -> list[str]:
+    """Return lines on the calls of a log, its propensities and its conversations."""
     report = outcomes.report
     merged = report.get("merged_models", {})
     lines = (
@@ -218,10 +232,14 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
 
 
 def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
+    """Return lines on the source and the unit of the costs."""
     report = outcomes.report
-    lines = [f"costs: from {report['costs_from']}"] if "costs_from" in report else []
+    lines = []
+    if "costs_from" in report:
+        lines.append(f"costs: from {report['costs_from']}")
     name = _column(pool_file, "cost")
-    if unit := Place("", 0, name).unit("cost")[0]:
+    unit = Place("", 0, name).unit("cost")[0]
+    if unit:
         lines.append(f"costs: column {name!r} is read as {unit}")
     if report.get("costs_priced"):
         lines.append(
@@ -231,10 +249,13 @@ def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _models(outcomes: Outcomes) -> list[str]:
+    """Return a table of the models as lines: mean score, USD per 1,000 calls and, for a log, answers."""
     scores, costs = outcomes.means
-    calls, head = [""] * len(scores), ""
+    calls = [""] * len(scores)
+    head = ""
     if outcomes.answered is not None:
-        calls, head = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)], "    answers"
+        calls = [f"{n:11,.0f}" for n in outcomes.answered.sum(axis=0)]
+        head = "    answers"
     order = np.argsort(-scores, kind="stable")
     width = min(40, max(len(arm) for arm in outcomes.arms))
     lines = [f"{'model':{width}s}  mean score  USD per 1,000 calls{head}"]
@@ -248,6 +269,7 @@ def _models(outcomes: Outcomes) -> list[str]:
 
 
 def _repeated(outcomes: Outcomes) -> list[str]:
+    """Return lines on repeated prompts and near-copies."""
     texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
     again = np.flatnonzero(counts > 1)
     near = copies_text(outcomes.prompts, outcomes.copies)
@@ -262,7 +284,7 @@ def _repeated(outcomes: Outcomes) -> list[str]:
 
 
 def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """For which worths of a right answer models are compared, and whether these fit the costs."""
+    """Return lines on the values of a right answer that are compared, and whether they fit the costs."""
     rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
     shown = [dollars(r) for r in rhos]
     listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
@@ -279,7 +301,7 @@ def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """Time and memory that a large table will take, as far as they were measured."""
+    """Return a line on the time and memory that a large table will take, as far as they were measured."""
     cells = outcomes.scores.size
     if cells < _LARGE:
         return []
@@ -293,9 +315,11 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    costs, rhos = outcomes.costs.mean(axis=0), np.array(pool_file.pool.replay.rhos)
+    """Return sentences on facts that should be known and do not stop a run."""
+    costs = outcomes.costs.mean(axis=0)
+    rhos = np.array(pool_file.pool.replay.rhos)
     prices = pool_file.pool.prices
-    warnings = [doubt for model, price in prices.items() if (doubt := price.doubt(f"prices.{model}"))]
+    warnings = list(filter(None, (price.doubt(f"prices.{model}") for model, price in prices.items())))
     if (costs == 0).all():
         warnings.append(
             "all costs are 0: then nothing can be saved, and the best model is the one with the best score"
@@ -307,7 +331,8 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
             "most models cost more than it is worth, so the cheapest wins by its price alone: "
             "set `replay: {rhos: auto}`, or larger answer_value_usd"
         )
-    if doubt := _no_prompts(outcomes.prompts):
+    doubt = _no_prompts(outcomes.prompts)
+    if doubt:
         warnings.append(doubt)
     name = pool_file.pool.encoder.name
     if encoder_record(name) is None and "/" not in name:
@@ -333,7 +358,7 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _no_prompts(prompts: list[str]) -> str:
-    """A doubt where most prompts are not what a model would be asked; else ''."""
+    """Return a doubt if most prompts are not texts that a model would be asked; else ''."""
     for pattern, doubt in _NO_PROMPTS.items():
         alike = [text for text in prompts if pattern.fullmatch(text)]
         if len(alike) > len(prompts) / 2:

@@ -1,11 +1,12 @@
-"""Run the checks of a stage with Great Expectations, and turn whatever happens into results.
+"""Running the checks of a stage with Great Expectations.
 
-The context is ephemeral: it writes nothing and sends nothing.
+The context of Great Expectations is ephemeral: it writes nothing and sends nothing.
 """
 
 import string
 import traceback
 from collections.abc import Collection
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,14 @@ from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.catalog import CheckResult, CheckSpec, Stage, check_names
 from cabs_core.data.validation.tables import Tables
 
-#: failing rows that one line names, and that a result holds
-_NAMED, _EXAMPLES = 3, 10
+#: most failing rows that one line names
+_NAMED = 3
+#: most failing rows that a result holds
+_EXAMPLES = 10
 
 
 class _Line(string.Formatter):
-    """Format strings in which `{share:.1 %}` is a percentage."""
+    """Formatter of strings in which `{share:.1 %}` is a percentage."""
 
     def format_field(self, value: Any, spec: str) -> str:
         if spec.endswith(" %"):
@@ -40,17 +43,18 @@ def run_checks(
     pool: ModelPool | None = None,
     only: Collection[str] | None = None,
 ) -> list[CheckResult]:
-    """Results of the checks of a stage, in the order of `check_names(stage)`.
+    """Return the results of the checks of a stage, in the order of `check_names(stage)`.
 
     Args:
-        stage: 'outcomes' or 'splits' (which needs `splits`).
-        splits: `[n]` 'train' | 'validation' | 'test'.
-        pool: for wanted fractions, the paper's figures, and the checks that it accepts a failure of.
+        stage: 'outcomes' or 'splits'.
+        outcomes: the table to check.
+        splits: `[n]` 'train' | 'validation' | 'test'. Stage 'splits' needs them.
+        pool: the pool, for wanted fractions, the paper's figures, and the checks whose failure it accepts.
         only: names of the checks to run; default: all.
 
     Raises:
-        ValueError: unknown stage, or no splits for stage 'splits', or not one for every query. Nothing else:
-            a check that breaks has failed.
+        ValueError: the stage is unknown, stage 'splits' has no splits, or splits do not match the queries. No
+            check raises an error: a check that breaks has failed.
     """
     if splits is None:
         if stage == "splits":
@@ -58,39 +62,78 @@ def run_checks(
         splits = np.full(len(outcomes), "")
     if len(splits) != len(outcomes):
         raise ValueError(f"{len(splits)} split entries for {len(outcomes)} queries")
-    tables, source = Tables(outcomes, splits, pool), _data_source()
+    tables = Tables(outcomes, splits, pool)
+    source = _data_source()
     return [_result(source, spec, tables) for spec in check_names(stage) if only is None or spec.name in only]
 
 
 def _result(source: Any, spec: CheckSpec, tables: Tables) -> CheckResult:
-    examples: list[dict[str, Any]] = []
-    passed, observed, trace, softer = False, "", "", ""
+    """Return the result of one check. A check that breaks has failed, with the traceback in its result."""
     try:
-        table = spec.table(tables)
-        if isinstance(table, str):
-            passed, observed = True, f"does not apply: {table}"
-        else:
-            passed, failing = _validated(source, spec, table)
-            shown = failing if len(failing) else table.head(_NAMED if len(table) <= _NAMED else 1)
-            rows = shown.to_dict("records")
-            observed = "; ".join(_LINE.vformat(spec.observed, (), row) for row in rows[:_NAMED]) or "none"
-            observed += "; ..." if len(rows) > _NAMED else ""
-            examples = [] if passed else rows[:_EXAMPLES]
-            softer = "" if passed else spec.softer(tables)
+        finding = _finding(source, spec, tables)
     except Exception as error:
-        passed, trace = False, traceback.format_exc()[-4000:]
-        observed = f"the check could not be computed: {type(error).__name__}: {error}"[:500]
-    accepted = not passed and tables.pool is not None and spec.name in tables.pool.accept
-    if softer and not accepted:
-        observed += f"; only a warning, because {softer}"
-    severity = "WARN" if accepted or softer else spec.severity
+        reason = f"the check could not be computed: {type(error).__name__}: {error}"[:500]
+        finding = _Finding(passed=False, observed=reason, trace=traceback.format_exc()[-4000:])
+    accepted = not finding.passed and tables.pool is not None and spec.name in tables.pool.accept
+    observed = finding.observed
+    if finding.softer and not accepted:
+        observed += f"; only a warning, because {finding.softer}"
     return CheckResult(
-        spec.name, passed, severity, observed, spec.expected, spec.means, examples, trace, accepted
+        name=spec.name,
+        passed=finding.passed,
+        severity="WARN" if accepted or finding.softer else spec.severity,
+        observed=observed,
+        expected=spec.expected,
+        means=spec.means,
+        examples=finding.examples,
+        error=finding.trace,
+        accepted=accepted,
     )
 
 
+@dataclass(frozen=True)
+class _Finding:
+    """Finding of a check, before the pool file is asked whether it accepts a failure.
+
+    Attributes:
+        passed: True if the expectation was met, or the check does not apply.
+        observed: the finding, one line.
+        examples: a few of the failing rows.
+        trace: the traceback if the check broke, else ''.
+        softer: why a failure only warns, or ''.
+    """
+
+    passed: bool
+    observed: str
+    examples: list[dict[str, Any]] = field(default_factory=list)
+    trace: str = ""
+    softer: str = ""
+
+
+def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
+    """Return the finding of one check: rows of its table that fail, or else its first row."""
+    table = spec.table(tables)
+    if isinstance(table, str):
+        return _Finding(passed=True, observed=f"does not apply: {table}")
+    passed, failing = _validated(source, spec, table)
+    shown = failing
+    if not len(failing):
+        shown = table if len(table) <= _NAMED else table.head(1)
+    rows = shown.to_dict("records")
+    observed = "; ".join(_LINE.vformat(spec.observed, (), row) for row in rows[:_NAMED]) or "none"
+    if len(rows) > _NAMED:
+        observed += "; ..."
+    if passed:
+        return _Finding(passed=True, observed=observed)
+    return _Finding(passed=False, observed=observed, examples=rows[:_EXAMPLES], softer=spec.softer(tables))
+
+
 def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool, pd.DataFrame]:
-    """Whether the table meets the expectation, and some of the rows that do not."""
+    """Return True if the table meets the expectation, and some of the rows that do not.
+
+    Raises:
+        RuntimeError: Great Expectations could not compute the expectation.
+    """
     import great_expectations.expectations as gxe  # noqa: PLC0415  (great_expectations takes seconds)
 
     asset = source.add_dataframe_asset(spec.name)
@@ -104,7 +147,7 @@ def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool,
 
 
 def _data_source() -> Any:
-    """Where Great Expectations has its tables."""
+    """Return a new in-memory data source of Great Expectations."""
     import great_expectations as gx  # noqa: PLC0415  (great_expectations takes seconds)
     from great_expectations.data_context.types.base import ProgressBarsConfig  # noqa: PLC0415  (seconds)
 

@@ -1,4 +1,4 @@
-"""The tables that the expectations look at, and why an expectation does not apply. Each is small."""
+"""Tables that the expectations of checks look at, and reasons why an expectation does not apply."""
 
 from collections.abc import Sequence
 from functools import cached_property
@@ -37,40 +37,55 @@ _COST_ROWS = 2_000
 
 
 class Tables:
-    """Tables derived from outcomes, each made when a check asks for it: worst row first,
-    or why the check does not apply.
+    """Small tables derived from outcomes, each made when a check asks for it.
+
+    A property returns its table with the worst row first, or a text with the reason why the check does not
+    apply. A property of texts alone returns such a reason, or '' if the check applies.
 
     Args:
-        outcomes: of the pool.
-        splits: `[n]`, of the stage splits.
-        pool: for wanted fractions and the paper's figures.
+        outcomes: outcomes of the pool, n queries and K models.
+        splits: split of every query, `[n]`; '' for the stage of outcomes.
+        pool: the pool, for wanted fractions and the paper's figures.
     """
 
     def __init__(self, outcomes: Outcomes, splits: np.ndarray, pool: ModelPool | None = None) -> None:
-        self.outcomes, self.splits, self.pool = outcomes, splits, pool
+        self.outcomes = outcomes
+        self.splits = splits
+        self.pool = pool
 
     @property
     def logged(self) -> str:
-        """Why models cannot be compared on the same queries, or ''."""
+        """Reason why models cannot be compared on the same queries, or ''."""
         if self.outcomes.report.get("gaps"):
             return "some outcomes are predictions"
-        return "of a log, one model answered each prompt" if self.outcomes.answered is not None else ""
+        if self.outcomes.answered is not None:
+            return "of a log, one model answered each prompt"
+        return ""
 
     @property
     def incomparable(self) -> str:
-        """Why scores cannot be compared between models, or ''."""
-        varies = (self.models["score_sd"] > 1e-9).any()
-        return self.logged or ("" if varies else "no model's scores vary")
+        """Reason why scores cannot be compared between models, or ''."""
+        if self.logged:
+            return self.logged
+        if (self.models["score_sd"] > 1e-9).any():
+            return ""
+        return "no model's scores vary"
 
     @property
     def keyed(self) -> str:
-        """Why models' rows cannot easily be in different orders, or ''."""
+        """Reason why models' rows cannot easily be in different orders, or ''."""
         ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
         return "" if ordered else "the rows of the models are joined by a key"
 
     def calls(self, name: str) -> pd.DataFrame | str:
-        """Of each model the calls with the smallest and largest of a number: they decide a check of range."""
-        o, values = self.outcomes, getattr(self.outcomes, name)
+        """Return for each model its calls with the smallest and the largest number, which decide a check of
+        range.
+
+        Args:
+            name: field of `Outcomes`, such as costs.
+        """
+        o = self.outcomes
+        values = getattr(self.outcomes, name)
         if values is None or np.isnan(values).all():
             return f"{name.replace('_', ' ')} are not recorded"
         i = np.concatenate(
@@ -92,7 +107,7 @@ class Tables:
 
     @property
     def lengths(self) -> pd.DataFrame:
-        """One row per query: the length of its prompt in characters."""
+        """Table with one row per query: the length of its prompt in characters."""
         o = self.outcomes
         frame = pd.DataFrame(
             {"query_id": o.query_ids, "prompt": [p[:120] for p in o.prompts], "characters": o.prompt_lengths}
@@ -101,7 +116,7 @@ class Tables:
 
     @property
     def loading(self) -> pd.DataFrame:
-        """One row: how many queries were read and dropped."""
+        """Table of one row: the numbers of queries that were read and dropped."""
         queries = len(self.outcomes)
         read = int(self.outcomes.report.get("queries_read", queries))
         dropped = int(self.outcomes.report.get("queries_dropped", 0))
@@ -111,7 +126,7 @@ class Tables:
 
     @property
     def dropped_tasks(self) -> pd.DataFrame | str:
-        """One row per task that lost queries to missing cells."""
+        """Table with one row per task that lost queries to missing cells."""
         lost = self.outcomes.report.get("dropped_by_task")
         if not lost:
             return "no query was dropped"
@@ -121,7 +136,7 @@ class Tables:
 
     @property
     def left_out(self) -> pd.DataFrame | str:
-        """One row per model with scores on left-out queries: its mean there and on those that are kept."""
+        """Table with one row per model with scores on left-out queries: its means there and elsewhere."""
         o = self.outcomes
         rows: list[dict[str, Any]] = []
         for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
@@ -150,7 +165,7 @@ class Tables:
 
     @cached_property
     def models(self) -> pd.DataFrame:
-        """One row per model: mean and spread of scores."""
+        """Table with one row per model: mean and spread of scores."""
         scores = self.outcomes.scores
         frame = pd.DataFrame(
             {"model": self.outcomes.arms, "mean_score": scores.mean(axis=0), "score_sd": scores.std(axis=0)}
@@ -159,7 +174,7 @@ class Tables:
 
     @property
     def twins(self) -> pd.DataFrame | str:
-        """One row per model with the scores of an earlier one."""
+        """Table with one row per model that has the scores of an earlier model."""
         first: dict[bytes, str] = {}
         columns = zip(self.outcomes.arms, self.outcomes.scores.T, strict=True)
         twins = [(arm, first.setdefault(np.round(column, 9).tobytes(), arm)) for arm, column in columns]
@@ -167,7 +182,9 @@ class Tables:
 
     @property
     def contradictions(self) -> pd.DataFrame:
-        """One row: share of all queries that repeat a prompt with another score (more than 0.5 apart)."""
+        """Table of one row: the share of all queries that repeat a prompt with another score (more than 0.5
+        apart).
+        """
         prompts = pd.Series(self.outcomes.prompts)
         repeats = prompts.duplicated(keep=False)
         grouped = pd.DataFrame(self.outcomes.scores)[repeats].groupby(prompts[repeats])
@@ -185,8 +202,9 @@ class Tables:
         )
 
     def published(self, what: Literal["score", "cost"]) -> pd.DataFrame | str:
-        """Models with the paper's means beside ours."""
-        o, pool = self.outcomes, self.pool
+        """Return the models with the paper's means beside ours, of scores or of costs."""
+        o = self.outcomes
+        pool = self.pool
         if pool is None or pool.paper_benchmark is None:
             return "the pool is none of the paper's benchmarks"
         queries = PUBLISHED_QUERIES.get(pool.paper_benchmark)
@@ -213,14 +231,18 @@ class Tables:
 
     @property
     def asked_here(self) -> str:
-        """Why scores are about the prompts beside them whatever the words say, or ''."""
+        """Reason why scores belong to the prompts beside them whatever the words say, or ''."""
         collected = self.pool is not None and self.pool.collected
         return "`cabs collect` put these prompts to the models itself" if collected else ""
 
     @property
     def blocks(self) -> pd.DataFrame:
-        """One row per block of models that correlate within tasks; `blocks_in_all`: 1 unless set apart."""
-        arms, blocks = self.outcomes.arms, self._blocks
+        """Table with one row per block of models that correlate within tasks.
+
+        `blocks_in_all` is the number of blocks for blocks that are set apart, and 1 for the others.
+        """
+        arms = self.outcomes.arms
+        blocks = self._blocks
         frame = pd.DataFrame({"models": [", ".join(arms[j] for j in block) for block in blocks.blocks]})
         frame["blocks_in_all"] = [len(frame) if number in blocks.apart else 1 for number in range(len(frame))]
         if blocks.apart:
@@ -239,7 +261,7 @@ class Tables:
 
     @property
     def too_small_for_texts(self) -> str:
-        """Why a table of this size says nothing about scores and texts, or ''."""
+        """Reason why a table of this size says nothing about scores and texts, or ''."""
         rows = len(sample_rows(len(self.outcomes)))
         if would_show(rows, TEXT_FEATURES):
             return ""
@@ -247,8 +269,9 @@ class Tables:
 
     @cached_property
     def block_texts(self) -> pd.DataFrame:
-        """One row per block: how well its scores follow from the prompts within tasks."""
-        o, blocks = self.outcomes, self._blocks.blocks
+        """Table with one row per block of models: how well scores follow from the prompts within tasks."""
+        o = self.outcomes
+        blocks = self._blocks.blocks
         rows = sample_rows(len(o))
         features = text_features([o.prompts[i] for i in rows])
         correlation, p_values = predictability(o.scores[rows], o.tasks[rows], features, blocks)
@@ -266,7 +289,7 @@ class Tables:
 
     @property
     def too_small_for_costs(self) -> str:
-        """Why a table of this size says nothing about costs and lengths, or ''."""
+        """Reason why a table of this size says nothing about costs and lengths, or ''."""
         rows = min(len(self.outcomes), _COST_ROWS)
         if would_show(rows, _LENGTH_FEATURES):
             return ""
@@ -274,10 +297,11 @@ class Tables:
 
     @property
     def cost_lengths(self) -> pd.DataFrame | str:
-        """One row per model whose costs vary: how well they follow from the lengths of texts within tasks.
+        """Table with one row per model whose costs vary: how well they follow from the lengths of texts
+        within tasks.
 
-        Lengths are those of the prompt and, where they are recorded, tokens of prompt and answer. If all
-        models have one distribution of costs, the costs of no model count as its own.
+        Lengths are those of the prompt and, if they are recorded, tokens of prompt and answer. If all models
+        have one distribution of costs, the costs of no model count as its own.
         """
         o = self.outcomes
         rows = sample_rows(len(o), most=_COST_ROWS)
@@ -307,7 +331,12 @@ class Tables:
         return pd.DataFrame(found).sort_values("correlation_with_length", ignore_index=True)
 
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
-        """One row: of the groups with several queries, how many stand in two splits, and the first."""
+        """Return a table of one row: the number of groups with several queries, how many stand in two splits,
+        and the first.
+
+        Args:
+            group: group of each query, `[n]`.
+        """
         o = self.outcomes
         frame = pd.DataFrame(
             {"group": group, "split": self.splits, "prompt": o.prompts, "query_id": o.query_ids}
@@ -328,14 +357,14 @@ class Tables:
 
     @property
     def sizes(self) -> pd.DataFrame:
-        """One row per split: its queries, and their share of all."""
+        """Table with one row per split: its number of queries, and their share of all."""
         counts = pd.Series(self.splits).value_counts().reindex(SPLITS, fill_value=0)
         frame = pd.DataFrame({"split": SPLITS, "queries": counts.to_numpy()})
         return frame.assign(share=frame["queries"] / max(len(self.splits), 1))
 
     @property
     def fractions(self) -> pd.DataFrame | str:
-        """One row per split: distance from the wanted fraction."""
+        """Table with one row per split: the distance of its share from the wanted fraction."""
         if self.pool is None or self.pool.split.kind != "random" or self.shift_wanted:
             return "the pool wants no fractions"
         frame = self.sizes.assign(wanted_share=self.pool.split.fractions)
@@ -343,11 +372,12 @@ class Tables:
 
     @property
     def shift_wanted(self) -> str:
-        """Why drift between train and test is no fault here, or ''."""
+        """Reason why drift between train and test is no fault here, or ''."""
         if self.pool is None:
             return ""
-        by_task = self.pool.split.kind == "by_task" or self.pool.replay.condition.endswith("_shift")
-        return "the pool splits by task: a shift between train and test is what it is for" if by_task else ""
+        if self.pool.split.kind == "by_task" or self.pool.replay.condition.endswith("_shift"):
+            return "the pool splits by task: a shift between train and test is what it is for"
+        return ""
 
     @property
     def _first_of_cluster(self) -> np.ndarray:
@@ -356,7 +386,7 @@ class Tables:
 
     @property
     def task_mix(self) -> pd.DataFrame | str:
-        """One row: chi-square test of task counts, train against test; and the task that moved most.
+        """Table of one row: chi-square test of task counts, train against test, and the task that moved most.
 
         A cluster of rows counts once.
         """
@@ -365,7 +395,8 @@ class Tables:
             pd.crosstab(self.splits[rows], self.outcomes.tasks[rows]).reindex(["train", "test"], fill_value=0)
             for rows in (slice(None), first)
         ]
-        rows, counts = tables[0], tables[1]
+        rows = tables[0]
+        counts = tables[1]
         if rows.shape[1] < 2 or (rows.sum(axis=1) == 0).any():
             return "there is one task only, or one split"
         shares = rows.div(rows.sum(axis=1), axis=0)
@@ -379,21 +410,25 @@ class Tables:
 
     @property
     def score_drift(self) -> pd.DataFrame:
-        """One row per model: mean score in train and test, p-value times the number of models."""
+        """Table with one row per model: mean score in train and in test, and the p-value times the number of
+        models.
+        """
         o = self.outcomes
-        rows = {split: self.splits == split for split in ("train", "test")}
-        means = {split: o.scores[there].mean(axis=0) for split, there in rows.items()}
+        train = self.splits == "train"
+        test = self.splits == "test"
+        train_means = o.scores[train].mean(axis=0)
+        test_means = o.scores[test].mean(axis=0)
         p_values = []
         for j in range(len(o.arms)):
-            train, test = (
-                mean_error(o.scores[there, j], clusters=o.clusters[there]) for there in rows.values()
-            )
-            p_values.append(test.minus(train).p_value(float(means["test"][j] - means["train"][j])))
+            train_error = mean_error(o.scores[train, j], clusters=o.clusters[train])
+            test_error = mean_error(o.scores[test, j], clusters=o.clusters[test])
+            difference = float(test_means[j] - train_means[j])
+            p_values.append(test_error.minus(train_error).p_value(difference))
         frame = pd.DataFrame(
             {
                 "model": o.arms,
-                "train_mean": means["train"],
-                "test_mean": means["test"],
+                "train_mean": train_means,
+                "test_mean": test_means,
                 "adjusted_p_value": np.minimum(1.0, np.array(p_values) * len(o.arms)),
             }
         )
@@ -401,8 +436,9 @@ class Tables:
 
     @property
     def length_drift(self) -> pd.DataFrame | str:
-        """One row: Kolmogorov-Smirnov test of prompt lengths, train against test, by clusters."""
-        first, lengths = self._first_of_cluster, self.outcomes.prompt_lengths
+        """Table of one row: Kolmogorov-Smirnov test of prompt lengths, train against test, by clusters."""
+        first = self._first_of_cluster
+        lengths = self.outcomes.prompt_lengths
         train, test = (lengths[first][self.splits[first] == split] for split in ("train", "test"))
         if not len(train) or not len(test):
             return "train or test is empty"
@@ -413,8 +449,9 @@ class Tables:
 
     @property
     def source_split(self) -> pd.DataFrame | str:
-        """One row: share of queries in the source's own split."""
-        o, kind = self.outcomes, self.pool.split.kind if self.pool else "random"
+        """Table of one row: the share of queries in the source's own split."""
+        o = self.outcomes
+        kind = self.pool.split.kind if self.pool else "random"
         if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
             return "the pool does not use the source's own split"
         moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self.splits)

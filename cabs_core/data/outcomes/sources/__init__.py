@@ -1,1 +1,3 @@
-"""Where outcomes come from: one module per source. Each returns `RawOutcomes` with every model it has."""
+"""Sources of outcomes, one module per source. Each has a function that returns `RawOutcomes` with every
+model.
+"""

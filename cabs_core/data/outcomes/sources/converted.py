@@ -8,5 +8,7 @@ VERSION = 1
 
 
 def converted_path(loader: str, sha256: str) -> Path:
-    """`$CABS_HOME/converted/<loader>-v<VERSION>-<content>.parquet`; another conversion, another VERSION."""
+    """Return `$CABS_HOME/converted/<loader>-v<VERSION>-<content>.parquet`. Another conversion takes another
+    VERSION.
+    """
     return cabs_home() / "converted" / f"{loader}-v{VERSION}-{sha256[:16]}.parquet"

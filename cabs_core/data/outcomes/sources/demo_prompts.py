@@ -1,4 +1,4 @@
-"""Templated prompts of the synthetic demo: their wording carries family, topic and difficulty of a task."""
+"""Templated prompts of the synthetic demo. Their wording tells family, topic and difficulty of a task."""
 
 from dataclasses import dataclass
 
@@ -220,15 +220,15 @@ class PromptTable:
 
 
 def topic_count() -> int:
-    """Number of (family, topic) pairs."""
+    """Return the number of pairs of a family and one of its topics."""
     return sum(len(family.topics) for family in FAMILIES)
 
 
 def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
-    """Draw `n` different prompts; families are unequally frequent, as in real traffic.
+    """Return `n` different random prompts. Families are unequally frequent, as in real traffic.
 
     Raises:
-        DataError: too few new ones turn up (the templates make about 10,000 texts, each with 560 endings).
+        DataError: too few new prompts turn up. The templates make about 10,000 texts, each with 560 endings.
     """
     weights = rng.dirichlet(np.full(len(FAMILIES), 8.0))
     first_topic = np.cumsum([0] + [len(family.topics) for family in FAMILIES])
@@ -245,7 +245,8 @@ def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
         detail = family.details[rng.integers(len(family.details))]
         text = template.format(topic=topic, level=level, detail=detail)
         if text in seen:  # a small family runs out of combinations: say when and by whom it was asked
-            day, person = DAYS[rng.integers(len(DAYS))], PEOPLE[rng.integers(len(PEOPLE))]
+            day = DAYS[rng.integers(len(DAYS))]
+            person = PEOPLE[rng.integers(len(PEOPLE))]
             text = f"{text} Asked by {person} on {day}."
             if text in seen:
                 repeats += 1

@@ -1,4 +1,4 @@
-"""A user's own outcome table, tidy or wide, its columns mapped in the pool."""
+"""The source `file`: a user's own outcome table, tidy or wide, with its columns mapped in the pool file."""
 
 import re
 from collections import Counter
@@ -51,13 +51,20 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     if not (wide and _MODEL in (columns.score, columns.cost)):
         refuse_battles(table)
     if not wide:
-        return _tidy(table, columns, required, pool.score_range)
+        return _read_tidy(table, columns, required, pool.score_range)
     named = [name for given in pool.names_in_source().values() for name in given]
     models = list(dict.fromkeys([*named, *pool.later_models.values()])) or None
-    return _wide(table, columns, required, models, pool.score_range)
+    return _read_wide(table, columns, required, models, pool.score_range)
 
 
 def _absent(table: Table, field: str, column: str) -> DataError:
+    """Return the error for a column that the table lacks.
+
+    Args:
+        table: the table.
+        field: field of `source.columns`.
+        column: name of the column, by the pool file or by default.
+    """
     more = {
         "cost": " Without costs in the table, give prices (USD per 1M tokens) or cost_per_call (USD) for "
         "every model",
@@ -67,10 +74,20 @@ def _absent(table: Table, field: str, column: str) -> DataError:
     return table.absent(column, f"source.columns.{field}", more.get(field, ""))
 
 
-def _chosen(
+def _columns_in_table(
     table: Table, columns: TableColumns, fields: Mapping[str, str], required: Collection[str]
 ) -> dict[str, str]:
-    """{canonical name: name in the table} of the fields that the table has."""
+    """Return {canonical name: name in the table} of the fields that the table has.
+
+    Args:
+        table: the table.
+        columns: `source.columns` of the pool file.
+        fields: {field of `columns`: canonical name}.
+        required: fields without which a table cannot be read.
+
+    Raises:
+        DataError: the table lacks a column that is required or that the pool file names.
+    """
     chosen = {}
     for field, canonical in fields.items():
         column = getattr(columns, field)
@@ -81,10 +98,15 @@ def _chosen(
     return chosen
 
 
-def _tidy(
+def _read_tidy(
     table: Table, columns: TableColumns, required: tuple[str, ...], score_range: tuple[float, float]
 ) -> RawOutcomes:
-    chosen = _chosen(table, columns, _CANONICAL, required)
+    """Return the outcomes of a table with a row per query and model.
+
+    Raises:
+        DataError: a column is missing, or a value is wrong.
+    """
+    chosen = _columns_in_table(table, columns, _CANONICAL, required)
     for column in columns.judges:
         if not table.has(column):
             raise _absent(table, "judges", column)
@@ -109,14 +131,26 @@ def _tidy(
     )
 
 
-def _wide(
+def _read_wide(
     table: Table,
     columns: TableColumns,
     required: tuple[str, ...],
     models: list[str] | None,
     score_range: tuple[float, float],
 ) -> RawOutcomes:
-    per_query = _chosen(table, columns, {field: field for field in _PER_QUERY}, ["prompt"])
+    """Return the outcomes of a table with a row per query and columns per model.
+
+    Args:
+        table: the table.
+        columns: `source.columns` of the pool file, with patterns such as '{model}_score'.
+        required: fields without which a table cannot be read.
+        models: models to read; None: all that the table has.
+        score_range: the worst and the best score that can be given.
+
+    Raises:
+        DataError: a pattern or a column is missing, or a value is wrong.
+    """
+    per_query = _columns_in_table(table, columns, {field: field for field in _PER_QUERY}, ["prompt"])
     patterns: dict[str, str] = {}
     judges = [("judges", f"{JUDGE}{pattern}", pattern) for pattern in columns.judges]
     cells = [(field, _CANONICAL[field], getattr(columns, field)) for field in _CELLS]
@@ -131,7 +165,7 @@ def _wide(
             )
     partly: list[str] = []
     if models is None:
-        models, partly = _discover(table, patterns, set(per_query.values()))
+        models, partly = _discover_models(table, patterns, set(per_query.values()))
     for model in models:
         for canonical, pattern in patterns.items():
             if not table.has(pattern.replace(_MODEL, model)):
@@ -147,7 +181,8 @@ def _wide(
     prompts = prompt_column(frame[per_query["prompt"]], table.place(per_query["prompt"]))
     tidy = {field: repeated(frame[name]) for field, name in per_query.items() if field != "prompt"}
     tidy["prompt"] = repeated(prompts)
-    if ids_from_text := "query_id" not in tidy:
+    ids_from_text = "query_id" not in tidy
+    if ids_from_text:
         tidy["query_id"] = repeated(_text_ids(prompts.tolist()))
     tidy["model"] = pd.Categorical.from_codes(np.repeat(np.arange(len(models)), len(frame)), models)
     for canonical, pattern in patterns.items():
@@ -166,10 +201,12 @@ def _wide(
     return replace(raw, report={**raw.report, "no_models": partly}) if partly else raw
 
 
-def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """Models that have a column for every pattern; and columns of scores that lack another one.
+def _discover_models(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[list[str], list[str]]:
+    """Return the models with a column for every pattern, and the columns of scores that lack another column.
 
-    With '{model}' as the only pattern, any column could be a model.
+    Raises:
+        DataError: no model has all columns; or '{model}' is the only pattern, so that any column could be a
+            model.
     """
     if patterns["score"] == _MODEL and len(patterns) == 1:
         raise DataError(
@@ -194,7 +231,7 @@ def _discover(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[
 
 
 def _text_ids(prompts: list[str]) -> list[str]:
-    """Identity from the text; the second row with the same text gets '.2' and so on."""
+    """Return query ids made from the texts. The second row with the same text gets '.2' and so on."""
     seen: Counter[str] = Counter()
     ids = []
     for prompt in prompts:

@@ -59,7 +59,7 @@ MODELS = tuple(RUNS)
 
 
 def process_order(n: int, processes: int) -> np.ndarray:
-    """`[n]` document numbers in the order in which a run on that many processes writes them.
+    """Return the document numbers in the order in which a run on several processes writes them, `[n]`.
 
     >>> process_order(7, 3)
     array([0, 3, 6, 1, 4, 2, 5])
@@ -68,16 +68,21 @@ def process_order(n: int, processes: int) -> np.ndarray:
 
 
 def undo_process_order(published: np.ndarray, processes: int) -> np.ndarray:
-    """One task's values `[n]` of a model, from the order of a run on so many processes to document order."""
+    """Return one task's values of a model in document order, `[n]`.
+
+    Args:
+        published: values in the order of a run on several processes, `[n]`.
+        processes: number of processes of the run.
+    """
     documents = np.empty_like(published)
     documents[process_order(len(published), processes)] = published
     return documents
 
 
 def remote_files() -> tuple[RemoteFile, RemoteFile]:
-    """The matrix (pinned) and the questions (lock record).
+    """Return the remote files of the matrix (pinned) and of the questions (with a lock record).
 
-    `CABS_GITHUB_RAW` names another raw-file server.
+    The environment variable `CABS_GITHUB_RAW` names another raw-file server.
     """
     base = (os.environ.get("CABS_GITHUB_RAW") or "https://raw.githubusercontent.com").rstrip("/")
     name, size, sha256 = MATRIX
@@ -88,7 +93,8 @@ def remote_files() -> tuple[RemoteFile, RemoteFile]:
 
 
 def read(source: OpenLlmSource) -> RawOutcomes:
-    """Download (or take from the mirror), verify, convert once, align, add prompts and costs.
+    """Return the leaderboard's outcomes: download (or take from the mirror), verify, convert once, align, add
+    costs.
 
     Cost = input tokens of the full prompt x price. The models' tokenizers are not part of the data, so the
     tokens of a prompt are its share of characters times the mean count that the paper implies.
@@ -104,7 +110,8 @@ def read(source: OpenLlmSource) -> RawOutcomes:
     frame = pd.read_parquet(cached)
     questions = fetch(questions_file, mirror=source.mirror)
     asked = read_questions(questions)
-    tasks, rows = frame["task"].to_numpy(dtype=np.str_), []
+    tasks = frame["task"].to_numpy(dtype=np.str_)
+    rows = []
     prompts: list[str] = []
     lengths: list[int] = []
     ids: list[str] = []
@@ -147,7 +154,8 @@ def read(source: OpenLlmSource) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the matrix as parquet: a row per (task, position), a column per model, without IFEval.
+    """Write the matrix of a pickle as parquet: a row per (task, position), a column per model, without
+    IFEval.
 
     Raises:
         DataError: the pickle is refused, or does not hold the expected matrix.
@@ -178,10 +186,10 @@ def convert(pickle_path: Path, target: Path) -> None:
 
 
 def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]:
-    """{task: (questions, full prompts)} in document order.
+    """Return {task: (questions, full prompts)} in document order.
 
     Raises:
-        DataError: not JSON, or a task without its two lists of texts.
+        DataError: the file is not JSON, or a task lacks its two lists of texts.
     """
     if file.size > _LARGEST_QUESTIONS:
         raise DataError(f"{file.path} has {file.size:,} bytes: this is not the file of questions")
@@ -205,5 +213,7 @@ def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]
 
 
 def _model_name(folder: str) -> str:
-    """'open-llm-leaderboard/01-ai__Yi-34B-Chat-details' -> '01-ai/Yi-34B-Chat'."""
+    """Return the model of a folder such as 'open-llm-leaderboard/01-ai__Yi-34B-Chat-details':
+    '01-ai/Yi-34B-Chat'.
+    """
     return folder.removeprefix("open-llm-leaderboard/").removesuffix("-details").replace("__", "/")

@@ -1,7 +1,7 @@
 """RouterBench (Hu et al. 2024), 0-shot: 36,497 prompts, 11 models, graded scores, the source's own USD.
 
-The file is a pandas pickle; it is read once, after its checksum, without running code, and kept as parquet
-without the response texts.
+The published file is a pandas pickle. It is read once, after its checksum and without running code, and kept
+as parquet without the response texts.
 """
 
 import ast
@@ -34,7 +34,7 @@ _COST = "{}|total_cost"
 
 
 def read(source: PublishedSource) -> RawOutcomes:
-    """Download (or take from the mirror), verify, convert once, read.
+    """Return RouterBench's outcomes: download (or take from the mirror), verify, convert once, read.
 
     Raises:
         DataError: see `cabs_core.data.outcomes.download.fetch`; or the file does not hold the expected table.
@@ -62,7 +62,7 @@ def read(source: PublishedSource) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the columns that are needed as parquet; prompts are unwrapped from the `repr` of a list.
+    """Write the needed columns of the pickle as parquet. Prompts are unwrapped from the `repr` of a list.
 
     Raises:
         DataError: the pickle is refused, or holds something else than the expected table.
@@ -85,7 +85,9 @@ def convert(pickle_path: Path, target: Path) -> None:
 
 
 def unwrap_prompt(text: str) -> str:
-    """The prompt from the `repr` of a list of messages, joined by blank lines; other text stays as it is."""
+    """Return the prompt in the `repr` of a list of messages, joined by blank lines. Other text is returned as
+    it is.
+    """
     if text.startswith("[") and text.endswith("]"):
         try:
             value = ast.literal_eval(text)

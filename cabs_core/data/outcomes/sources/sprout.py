@@ -49,12 +49,13 @@ _FIELDS = {
 
 
 def read(source: PublishedSource) -> RawOutcomes:
-    """Download (or take from the mirror) the five files, verify them, read only the columns needed.
+    """Return SPROUT's outcomes: download the five files (or take them from the mirror), verify and read them.
 
     Raises:
-        DataError: see `cabs_core.data.outcomes.download.fetch`; or a column is absent or a value wrong.
+        DataError: see `cabs_core.data.outcomes.download.fetch`; or a column is missing or a value wrong.
     """
-    parts, records = [], []
+    parts = []
+    records = []
     for split, names in FILES.items():
         for name in names:
             file = fetch(RemoteFile(name=name, repo=REPO), mirror=source.mirror)
@@ -90,6 +91,12 @@ def read(source: PublishedSource) -> RawOutcomes:
 
 
 def _read_part(file: VerifiedFile, split: str) -> dict[str, Any]:
+    """Return the needed columns of one file: split, task, prompt, and an array `[m, K]` per field of
+    `_FIELDS`.
+
+    Raises:
+        DataError: the file cannot be read, a column is missing, or a text is empty.
+    """
     columns = ["dataset", "prompt", *(f"{model}.{field}" for model in MODELS for field in _FIELDS)]
     try:
         table = pq.ParquetFile(file.path).read(columns=columns)  # keeps structs, with the fields asked for
@@ -109,7 +116,7 @@ def _read_part(file: VerifiedFile, split: str) -> dict[str, Any]:
 
 
 def _field(table: pa.Table, file: VerifiedFile, model: str, field: str) -> np.ndarray:
-    """One number per row from a struct column; nan where the struct or the field is null."""
+    """Return one number per row from a struct column, nan where the struct or the field is null."""
     if model not in table.column_names:
         raise DataError(f"{file.path}: no column {model!r}; columns are {table.column_names}")
     column = table[model].combine_chunks()

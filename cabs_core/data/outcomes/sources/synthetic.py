@@ -42,10 +42,13 @@ _HIDDEN_VENDOR_SD = 0.5
 
 
 def synthetic_raw(source: SyntheticSource) -> RawOutcomes:
-    """All eleven models on `source.queries` generated prompts, from `source.seed` alone."""
+    """Return the outcomes of eleven models on `source.queries` generated prompts. They depend on
+    `source.seed` alone.
+    """
     rows = PUBLISHED["routerbench"]
     arms = [row.name for row in rows]
-    n, k = source.queries, len(arms)
+    n = source.queries
+    k = len(arms)
     streams = [np.random.default_rng([source.seed, purpose]) for purpose in range(5)]
     table = generate_prompts(n, streams[0])
     loads = np.array([family.loads for family in FAMILIES])
@@ -90,15 +93,25 @@ def synthetic_raw(source: SyntheticSource) -> RawOutcomes:
 
 
 def _calibrated(latent: np.ndarray, graded: np.ndarray, mean: float) -> np.ndarray:
-    """Scores from latent values plus the offset for which their mean is `mean` (to the grid of 1/n)."""
+    """Return scores from latent values plus the offset for which their mean is `mean` (to the grid of 1/n).
+
+    Args:
+        latent: logits with noise, `[n]`.
+        graded: bool `[n]`, True for scores in quarters instead of 0 or 1.
+        mean: wanted mean score.
+    """
 
     def scores(offset: float) -> np.ndarray:
         shifted = latent + offset
         quarters = np.round(4 / (1 + np.exp(-shifted))) / 4
         return np.where(graded, quarters, (shifted > 0).astype(np.float64))
 
-    low, high = -20.0, 20.0
+    low = -20.0
+    high = 20.0
     for _ in range(60):
         middle = (low + high) / 2
-        low, high = (middle, high) if scores(middle).mean() < mean else (low, middle)
+        if scores(middle).mean() < mean:
+            low = middle
+        else:
+            high = middle
     return scores(high)
