@@ -94,68 +94,35 @@ class RawOutcomes(QueryTable):
         if not len(df):
             raise DataError(f"{origin}: the table has no rows below its header")
         rows = len(df) // max(len(models), 1)
-        place = {
-            c: Place(origin, first_row, (called or {}).get(c, c), rows, tuple(models), parts)
-            for c in df.columns
+        names = called or {}
+        places = {
+            column: Place(origin, first_row, names.get(column, column), rows, tuple(models), parts)
+            for column in df.columns
         }
-        texts = {c: text_column(df[c], c, place[c]) for c in ("query_id", "prompt", "model")}
-        query, query_ids = pd.factorize(texts["query_id"])
-        arm, arms = pd.factorize(texts["model"])
-        n = len(query_ids)
-        k = len(arms)
-        first = np.full(n, -1)
-        first[query[::-1]] = np.arange(len(df))[::-1]
-        cell = query.astype(np.int64) * k + arm
-        _refuse_duplicates(cell, texts, place["query_id"], ids_from_text)
-        same_everywhere = {"prompt": texts["prompt"]}
-        for column in ("task", "split"):
+        pivot = _Pivot(df, places, score_range, ids_from_text)
+        arrays: dict[str, Any] = {}
+        for column, name in _NUMBERS.items():
             if column in df.columns:
-                same_everywhere[column] = text_column(df[column], column, place[column])
-        for column in ("session", "group"):
-            if column in df.columns:
-                same_everywhere[column] = text_or_blank(df[column], column, place[column])
-        for column, values in same_everywhere.items():
-            codes, _ = pd.factorize(values)
-            differs = np.flatnonzero(codes != codes[first[query]])
-            if len(differs):
-                row = int(differs[0])
-                other = int(first[query[differs[0]]])
-                raise DataError(
-                    f"{place[column].at(row)}: query {texts['query_id'].iloc[row]!r} has "
-                    f"{place[column].of(column, row)} {values.iloc[row]!r:.80}, but in "
-                    f"{place[column].row(other)} it has {values.iloc[other]!r:.80}: expected one {column} "
-                    "per query_id"
-                    + (" (source.columns.session: null leaves the column out)" if column == "session" else "")
-                )
-
-        def cells(column: str, kind: str) -> np.ndarray:
-            array = np.full(n * k, np.nan)
-            array[cell] = number_column(df[column], kind, place[column], score_range)
-            return array.reshape(n, k)
-
-        def of_queries(column: str) -> np.ndarray | None:
-            values = same_everywhere.get(column)
-            return None if values is None else text_array(values.iloc[first].tolist())
-
-        arrays: dict[str, Any] = {
-            name: cells(column, column) for column, name in _NUMBERS.items() if column in df.columns
-        }
+                arrays[name] = pivot.cells(column, column)
         report: dict[str, Any] = {"rows_read": rows}
-        others = [str(c) for c in df.columns if str(c).startswith(JUDGE)]
-        if others:
-            judged = [arrays["scores"], *(cells(column, "score") for column in others)]
-            names = [place[column].name for column in ("score", *others)]
-            arrays["scores"], report["judges"] = mean_of_judges(judged, names, [str(a) for a in arms])
-        tasks = of_queries("task")
+        judges = [str(column) for column in df.columns if str(column).startswith(JUDGE)]
+        if judges:
+            judged = [arrays["scores"], *(pivot.cells(column, "score") for column in judges)]
+            judge_names = [places[column].name for column in ("score", *judges)]
+            arrays["scores"], report["judges"] = mean_of_judges(judged, judge_names, pivot.arms)
+        tasks = pivot.of_queries("task")
+        times = None
+        if "time" in df.columns:
+            times = _first_times(df["time"], pivot.query, places["time"])
         return cls(
-            query_ids=text_array(list(query_ids)),
-            prompts=texts["prompt"].iloc[first].tolist(),
-            tasks=text_array(["all"] * n) if tasks is None else tasks,
-            arms=[str(a) for a in arms],
-            source_splits=of_queries("split"),
-            sessions=of_queries("session"),
-            groups=of_queries("group"),
-            times=_first_times(df["time"], query, place["time"]) if "time" in df.columns else None,
+            query_ids=text_array(pivot.query_ids),
+            prompts=pivot.texts["prompt"].iloc[pivot.first].tolist(),
+            tasks=text_array(["all"] * len(pivot.query_ids)) if tasks is None else tasks,
+            arms=pivot.arms,
+            source_splits=pivot.of_queries("split"),
+            sessions=pivot.of_queries("session"),
+            groups=pivot.of_queries("group"),
+            times=times,
             origin=origin,
             report=report,
             **arrays,
@@ -335,6 +302,101 @@ class RawOutcomes(QueryTable):
             if error.is_known:
                 means[arm] = [int(known.sum()), float(column[known].mean()), error.value, error.degrees]
         return means
+
+
+class _Pivot:
+    """The rows of a tidy table, each with its query and its cell of the arrays `[n, K]`.
+
+    Args:
+        frame: one row per query and model, with canonical columns.
+        places: {column: its place}, for messages.
+        score_range: the worst and the best score that can be given.
+        ids_from_text: True if query_id was made from the prompt; messages then show the prompt.
+
+    Attributes:
+        texts: {column: texts of all rows} of query_id, prompt and model.
+        query: number of each row's query, `[rows]`.
+        query_ids: n ids, in the order of their first rows.
+        first: first row of each query, `[n]`.
+        arms: K model names.
+
+    Raises:
+        DataError: a pair of query and model stands twice, or rows of a query differ where they must not.
+    """
+
+    def __init__(
+        self,
+        frame: pd.DataFrame,
+        places: Mapping[str, Place],
+        score_range: tuple[float, float],
+        ids_from_text: bool,
+    ) -> None:
+        self.frame = frame
+        self.places = places
+        self.score_range = score_range
+        self.texts = {
+            name: text_column(frame[name], name, places[name]) for name in ("query_id", "prompt", "model")
+        }
+        self.query, query_ids = pd.factorize(self.texts["query_id"])
+        arm, arms = pd.factorize(self.texts["model"])
+        self.query_ids = list(query_ids)
+        self.arms = [str(name) for name in arms]
+        self.first = np.full(len(query_ids), -1)
+        self.first[self.query[::-1]] = np.arange(len(frame))[::-1]
+        self._cell = self.query.astype(np.int64) * len(arms) + arm
+        _refuse_duplicates(self._cell, self.texts, places["query_id"], ids_from_text)
+        self._columns_of_queries = {"prompt": self.texts["prompt"]}
+        for column in ("task", "split"):
+            if column in frame.columns:
+                self._columns_of_queries[column] = text_column(frame[column], column, places[column])
+        for column in ("session", "group"):
+            if column in frame.columns:
+                self._columns_of_queries[column] = text_or_blank(frame[column], column, places[column])
+        for column, values in self._columns_of_queries.items():
+            self._refuse_differences(column, values)
+
+    def _refuse_differences(self, column: str, values: pd.Series) -> None:
+        """Refuse a column that differs between the rows of one query.
+
+        Raises:
+            DataError: with the first row that differs, and the first row of its query.
+        """
+        codes, _ = pd.factorize(values)
+        differing = np.flatnonzero(codes != codes[self.first[self.query]])
+        if not len(differing):
+            return
+        row = int(differing[0])
+        first_row = int(self.first[self.query[row]])
+        place = self.places[column]
+        advice = ""
+        if column == "session":
+            advice = " (source.columns.session: null leaves the column out)"
+        raise DataError(
+            f"{place.at(row)}: query {self.texts['query_id'].iloc[row]!r} has {place.of(column, row)} "
+            f"{values.iloc[row]!r:.80}, but in {place.row(first_row)} it has "
+            f"{values.iloc[first_row]!r:.80}: expected one {column} per query_id{advice}"
+        )
+
+    def cells(self, column: str, kind: str) -> np.ndarray:
+        """Return the numbers of a column as `[n, K]`, nan where no row has the cell.
+
+        Args:
+            column: a column of the table.
+            kind: kind of its numbers, such as score or cost, which decides their range.
+
+        Raises:
+            DataError: a value is no number or out of range.
+        """
+        array = np.full(len(self.query_ids) * len(self.arms), np.nan)
+        array[self._cell] = number_column(self.frame[column], kind, self.places[column], self.score_range)
+        return array.reshape(len(self.query_ids), len(self.arms))
+
+    def of_queries(self, column: str) -> np.ndarray | None:
+        """Return the text of a column for each query, `[n]`, or None if the table lacks the column."""
+        values = self._columns_of_queries.get(column)
+        if values is None:
+            return None
+        return text_array(values.iloc[self.first].tolist())
 
 
 def _first_times(values: pd.Series, query: np.ndarray, place: Place) -> np.ndarray | None:

@@ -122,7 +122,7 @@ def _sentence(finding: Any, place: plain_yaml.Place, kind: Any) -> str:
         if advice:
             return f"{name}: {advice}"
     if finding["type"] == "value_error":
-        message = finding["msg"].removeprefix("Value error, ")
+        message: str = finding["msg"].removeprefix("Value error, ")
         if message.startswith(name):  # also if a fault concerns the whole file and has no name
             return message
         return f"{name}: {message}"

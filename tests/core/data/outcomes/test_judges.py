@@ -86,7 +86,7 @@ def test_a_wide_table_with_two_judges(load_table) -> None:
 
 @pytest.mark.parametrize(
     ("judge", "message"),
-    [("dora", "dora"), ("ada", "stands there twice"), ("cid", r"row 6.*column 'cid'")],
+    [("dora", "dora"), ("ada", "names a column twice"), ("cid", r"row 6.*column 'cid'")],
 )
 def test_judges_that_are_not_there_stand_twice_or_have_a_bad_cell(load_table, judge, message) -> None:
     frame = table()
