@@ -110,7 +110,7 @@ def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None
 
 def _marked(info: dict[str, Any]) -> str:
     """Return the title of a pool, followed in brackets by `synthetic` and by its stress condition."""
-    name = info["title"]
+    name: str = info["title"]
     synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
     marks = ", ".join(mark for mark in (synthetic, condition_name(info["condition"])) if mark)
     if not marks:

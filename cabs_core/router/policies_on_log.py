@@ -105,7 +105,7 @@ def read_decisions(
 
 def merged_names(pool: ModelPool) -> dict[str, str]:
     """Return {name in a log: model of the pool} of the models that go by several names."""
-    merged = {}
+    merged: dict[str, str] = {}
     for model, names in pool.names_in_source().items():
         if len(names) > 1:
             merged |= dict.fromkeys(names, model)

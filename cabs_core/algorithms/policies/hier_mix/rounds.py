@@ -158,7 +158,7 @@ class Parts(NamedTuple):
 
 @kernel
 def fill_choice(
-    choice: int, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
+    choice: int | np.int64, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
 ) -> None:
     """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models,
     weighted by `work.weights` (choice 0), or a model that trusts no order of the arms.
