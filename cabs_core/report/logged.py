@@ -68,7 +68,8 @@ def build_logged_report(
         artifacts_dir: folder with the marts.
         folder: folder to write to.
         title, description: of the pool.
-        policy, rho: of the pool's router; empty and None if it has none.
+        policy: name of the policy of the pool's router; empty if the pool has no router.
+        rho: cost sensitivity of the router, score per USD; None if the pool has no router.
         bundle: hash of the router's bundle; empty if the pool has no router.
         outcomes: folder of the outcome table, whose rows are the log's decisions.
         answered: function that makes the answer, with the answer to the pool's goal.

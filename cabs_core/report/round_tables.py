@@ -59,7 +59,7 @@ def budgets(evidence: Evidence, router: str) -> PageTable | None:
 
 
 def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
-    """Table of the models that a router asks for each task, at one rho."""
+    """Table of the models that a router asks for each task, at one rho (score per USD)."""
     rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
     columns = {
         "Task": lambda t: words(t.task),

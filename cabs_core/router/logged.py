@@ -158,7 +158,9 @@ class LoggedBundle:
         model. The cost of a session is the mean cost of that decision's calls.
 
         Args:
-            score, cost, source, key: as of `feedback`.
+            score: in [0, 1].
+            cost: USD of the call. None if it is not known.
+            source, key: as of `feedback`.
             caller: name of a client. The decision is looked up among those that this client asked for, or
                 among all if it is None.
             **name: one of `id`, `response_id` (of the upstream's answer), `call_id` (given to `route`) and
@@ -305,7 +307,7 @@ class LoggedBundle:
             model: that is called.
             text: of the prompt. None if there is none.
             kept: id of the decision whose model stays. None if the model belongs to no earlier decision.
-            rho: as of `rho_of`.
+            rho: score per USD, as of `rho_of`.
         """
         name = uuid.uuid4().hex
         text = text or ""

@@ -51,6 +51,11 @@ class RouterOptions:
     Raises:
         RouterError: `sticky`, `route_by` or `score_rule` is not one of its values, or `score_share`,
             `harness_blocks` or `text_pattern` cannot be used.
+
+    Examples:
+        >>> from cabs_core import RouterOptions
+        >>> RouterOptions(mode="shadow", fallback="small").mode
+        'shadow'
     """
 
     mode: str | None = None

@@ -167,7 +167,8 @@ class Router(LoggedBundle):
 
         Args:
             text: of the prompt, or its `Prediction`, which `predict` returned.
-            available, rho, budget, tokens, call_id, caller, session: see `RouteRequest`.
+            available, rho, budget, tokens, call_id, caller, session: see `RouteRequest`. rho is score per
+                USD, and budget is USD.
 
         Raises:
             RouterError: the text is empty, a model is unknown, or no model is left to choose.

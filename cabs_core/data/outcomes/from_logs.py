@@ -80,7 +80,7 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
     prices = _prices_by_name_in_log(pool)
     by_price = costs_by_price(log, prices)
     notes = [
-        *_notes_on_unit(log, by_price),
+        *notes_on_unit(log, by_price),
         *_notes_on_missing_prices(log, prices, all_calls=pool.missing != "price"),
     ]
     receipt["notes"] = [*receipt["notes"], *notes]
@@ -157,7 +157,7 @@ def _advice_on_price(words: str) -> str:
     return f"Give per_search (providers usually ask {USUAL_SEARCH:g} USD)"
 
 
-def _notes_on_unit(log: Log, by_price: np.ndarray) -> list[str]:
+def notes_on_unit(log: Log, by_price: np.ndarray) -> list[str]:
     """Return a note if the costs of a log may be in another unit than USD.
 
     Args:

@@ -271,7 +271,7 @@ def number_column(
     *,
     mapped: bool = True,
 ) -> np.ndarray:
-    """Return a column as float64, nan where a value is missing.
+    """Return a column as float64, `[n]`, nan where a value is missing.
 
     Latencies are seconds, or milliseconds if the column's name says so. Costs are USD, or cents, and may
     begin with `$`. A score may also be true or false, per cent (`87 %`), or a word such as yes, no, pass,

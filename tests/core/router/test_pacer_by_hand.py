@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import RouterError
-from cabs_core.router.pacer import Pacer, first_rho, highest_rho
+from cabs_core.router.pacer import DRIFT, STEP, Budget, Pacer, first_rho, highest_rho
 
 DAY = 86_400.0
 
 
-def by_hand(costs, target, low, high, start, step, drift):
+def by_hand(costs, target, low, high, start):
     """Return rho after every call: level + gain * debt, where the level drifts by a share of the debt."""
-    gain = step * (high - low)
+    gain = 0.02 * (high - low)
     end = low + 2.0 * (high - low)
     level = start
     debt = 0.0
     rhos = []
     for cost in costs:
         debt += (cost - target) / target
-        level = min(max(level + drift * gain * debt, low), end)
+        level = min(max(level + 0.002 * gain * debt, low), end)
         rhos.append(min(max(level + gain * debt, low), end))
     return rhos
 
@@ -28,21 +28,21 @@ def by_hand(costs, target, low, high, start, step, drift):
 @pytest.mark.parametrize("start", [100.0, 450.0, 800.0])
 def test_every_call_moves_rho_by_the_debt_and_the_level_by_a_share_of_it(start):
     costs = np.random.default_rng(1).uniform(0.0, 2.0e-3, 60)
-    pacer = Pacer(per_request=1e-3, low=100.0, high=500.0, start=start, step=0.03, drift=0.05)
+    pacer = Pacer(Budget(per_request=1e-3, low=100.0, high=500.0, start=start))
     played = [pacer.spend(cost) for cost in costs]
-    assert played == pytest.approx(by_hand(costs, 1e-3, 100.0, 500.0, start, 0.03, 0.05))
+    assert played == pytest.approx(by_hand(costs, 1e-3, 100.0, 500.0, start))
     assert len({round(rho, 6) for rho in played}) > 9  # not at an end of the range all the time
 
 
 def test_the_defaults_move_rho_by_a_fiftieth_of_the_range_for_one_call_of_debt():
-    pacer = Pacer(per_request=1e-3, start=0.0)
+    pacer = Pacer(Budget(per_request=1e-3, start=0.0))
     assert pacer.spend(2e-3) == pytest.approx(0.02 * 1000.0 * (1 + 0.002))
-    assert (pacer.low, pacer.high) == (0.0, 2000.0)
+    assert (pacer.low, pacer.high, STEP, DRIFT) == (0.0, 2000.0, 0.02, 0.002)
 
 
 def test_a_target_per_day_allows_what_accrued_since_the_call_before():
     now = [10.0 * DAY]
-    pacer = Pacer(per_day=2.0, clock=lambda: now[0])
+    pacer = Pacer(Budget(per_day=2.0), clock=lambda: now[0])
     now[0] += DAY / 4
     pacer.spend(0.7)
     assert (pacer.allowed, pacer.spent, pacer.calls) == (pytest.approx(0.5), 0.7, 1)
@@ -57,7 +57,7 @@ def test_a_target_per_day_allows_what_accrued_since_the_call_before():
 
 def test_totals_of_the_log_count_once_and_only_the_part_that_is_new():
     now = [10.0 * DAY + 100.0]
-    pacer = Pacer(per_request=1e-3, clock=lambda: now[0])
+    pacer = Pacer(Budget(per_request=1e-3), clock=lambda: now[0])
     pacer.spend(1e-3)
     pacer.follow(day=10, calls=5, spent=9e-3)
     assert (pacer.calls, pacer.spent) == (5, pytest.approx(9e-3))
@@ -72,7 +72,7 @@ def test_totals_of_the_log_count_once_and_only_the_part_that_is_new():
 
 def test_a_day_target_accrues_from_midnight_where_the_log_has_calls_of_today():
     now = [10.0 * DAY + DAY / 2]
-    pacer = Pacer(per_day=2.0, clock=lambda: now[0])
+    pacer = Pacer(Budget(per_day=2.0), clock=lambda: now[0])
     pacer.follow(day=10, calls=3, spent=0.4)
     assert pacer.allowed == pytest.approx(1.0)
     pacer.follow(day=10, calls=4, spent=0.5)  # midnight counts at the first call of a process alone
@@ -80,14 +80,14 @@ def test_a_day_target_accrues_from_midnight_where_the_log_has_calls_of_today():
 
 
 def test_a_restart_goes_on_at_the_rho_of_the_last_decision():
-    pacer = Pacer(per_request=1e-3, start=0.0)
+    pacer = Pacer(Budget(per_request=1e-3, start=0.0))
     pacer.resume(400.0)
     assert pacer.rho == 400.0
     pacer.follow(day=pacer_day(pacer), calls=3, spent=4e-3)  # a debt of one call before the restart
     assert pacer.rho == pytest.approx(400.0)
     assert pacer.level == pytest.approx(400.0 - 20.0 * 1.0)
     assert pacer.spend(1e-3) == pytest.approx(pacer.level + 20.0)
-    untouched = Pacer(per_request=1e-3, start=300.0)
+    untouched = Pacer(Budget(per_request=1e-3, start=300.0))
     untouched.resume(None)
     assert untouched.rho == 300.0
 
@@ -98,7 +98,7 @@ def pacer_day(pacer: Pacer) -> int:
 
 
 def test_the_cost_at_the_end_is_told_after_thirty_calls_there():
-    pacer = Pacer(per_request=1e-4, low=0.0, high=10.0, start=20.0)
+    pacer = Pacer(Budget(per_request=1e-4, low=0.0, high=10.0, start=20.0))
     for _ in range(29):
         pacer.spend(3e-4)
     assert pacer.problem() is None
@@ -107,9 +107,9 @@ def test_the_cost_at_the_end_is_told_after_thirty_calls_there():
 
 
 def test_calls_below_the_end_are_not_counted_there():
-    pacer = Pacer(per_request=1e-3, low=0.0, high=10.0, start=0.0, step=0.5, drift=0.0)
-    pacer.spend(3e-3)
-    pacer.spend(4e-3)  # this one reached the end
+    pacer = Pacer(Budget(per_request=1e-3, low=0.0, high=10.0, start=0.0))
+    pacer.spend(1e-3)
+    pacer.spend(0.5)  # this one reached the end
     assert pacer.rho == pacer.high
     for _ in range(30):
         pacer.spend(1e-3)
@@ -117,13 +117,13 @@ def test_calls_below_the_end_are_not_counted_there():
 
 
 def test_an_expected_cost_counts_until_thirty_calls_were_made():
-    pacer = Pacer(per_request=1e-3, least=2e-3, start=0.0)
+    pacer = Pacer(Budget(per_request=1e-3, least=2e-3, start=0.0))
     for _ in range(29):
         pacer.spend(0.0)
     assert "$0.002" in pacer.problem()
     pacer.spend(0.0)
     assert pacer.problem() is None
-    assert Pacer(per_request=2e-3, least=2e-3).problem() is None
+    assert Pacer(Budget(per_request=2e-3, least=2e-3)).problem() is None
 
 
 def test_the_first_rho_is_read_off_the_curve_made_falling():
@@ -140,5 +140,5 @@ def test_the_pacer_ends_two_ranges_above_low():
 @pytest.mark.parametrize("low, high", [(0.0, 0.0), (5.0, 4.0), (-1.0, 4.0), (0.0, float("inf"))])
 def test_a_range_of_rho_without_width_or_end_is_refused(low, high):
     with pytest.raises(RouterError):
-        Pacer(per_request=1.0, low=low, high=high)
-    assert Pacer(per_request=1.0, low=0.0, high=1e-6).rho == 0.0
+        Pacer(Budget(per_request=1.0, low=low, high=high))
+    assert Pacer(Budget(per_request=1.0, low=0.0, high=1e-6)).rho == 0.0

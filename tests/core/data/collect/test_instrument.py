@@ -126,7 +126,7 @@ def test_intervals_cover_the_mean_that_people_would_give(n, labelled, error):
         width += estimate.high - estimate.low
         labels_alone = corrected_mean(judged[:labelled], people[:labelled], judged[:0])
         alone += labels_alone.high - labels_alone.low
-    assert 0.935 <= hits / 1000 <= 0.99
+    assert 0.922 <= hits / 1000 <= 0.99  # .937 to .953 of 4,000 runs each, with a deviation of .007 here
     assert naive / 1000 < 0.9
     assert width <= alone * 1.05  # never worse than the labels alone
 

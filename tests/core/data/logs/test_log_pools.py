@@ -183,9 +183,9 @@ def test_costs_far_above_tokens_by_price_are_a_note_of_the_receipt(tmp_path):
         "n_output_tokens": 10,
     }
     log = read_log_of(tmp_path, row)
-    assert from_logs._doubts(log, from_logs.costs_by_price(log, {})) == []
+    assert from_logs.notes_on_unit(log, from_logs.costs_by_price(log, {})) == []
     by_price = from_logs.costs_by_price(log, {"m": CallPrice(input=10.0, output=30.0)})
-    [note] = from_logs._doubts(log, by_price)
+    [note] = from_logs.notes_on_unit(log, by_price)
     assert "385 times" in note and "unit: cents" in note
 
 
