@@ -43,13 +43,18 @@ sys.exit(serve([sys.executable, '-c', sys.argv[1]]))"""
 def served(request, tmp_path: Path):
     """(the process that serves, process ids of the stand-in, its service and its run)."""
     interrupts = getattr(request, "param", signal.SIG_DFL)  # what its parent does with SIGINT
+
+    def prepare() -> None:
+        signal.signal(signal.SIGINT, interrupts)
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)  # tests may themselves run under nohup
+
     process = subprocess.Popen(
         [sys.executable, "-c", SERVE, FAKE],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, interrupts),
+        preexec_fn=prepare,
     )
     assert wait(lambda: (tmp_path / "pids").exists(), 120.0)
     pids = [int(word) for word in (tmp_path / "pids").read_text().split()]
