@@ -40,8 +40,8 @@ PLACES = [
         (Upstream, "headers body bill most_usd"),
         (Counters, "call add observe"),
         (Events, "feed end"),
-        (attempt, "encoded read_reply judge meaning answer_of error_event"),
-        (call, "estimated"),
+        (attempt, "encoded read_reply judge meaning_of check_answer error_event"),
+        (call, "estimate_tokens"),
         (aiohttp.ClientSession, "post"),
         (aiohttp.ClientResponse, "release"),
         (Call, "answer failed"),
@@ -227,6 +227,11 @@ async def ended(app, after: int = 0) -> list[Any]:
     for breaker in state.forwarder.breakers.values():
         assert breaker.state != "half-open" or breaker.allows()
     return rows
+
+
+@pytest.mark.parametrize(("owner", "name"), PLACES)
+def test_every_place_where_an_error_is_raised_exists(owner, name):
+    assert callable(getattr(owner, name))
 
 
 def raising(patch, place, error, number, *, after):
