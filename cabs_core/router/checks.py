@@ -35,12 +35,15 @@ class Match:
     """Comparison of a bundle's decisions with the replay's, prompt by prompt in the order of trial 0.
 
     Attributes:
-        rounds: number of decisions from the stored embeddings.
+        rounds: number of decisions that the bundle made from the problem's stored embeddings.
         different: number of those that differ from the replay's.
         first: round of the first one that differs. None if none does.
-        largest: largest difference of a context, prediction or surrogate.
-        text_rounds, text_different: the same numbers for prompts that were embedded again, one at a time.
-        embedding: largest difference of such an embedding. Embeddings depend on the batch in the last bits.
+        largest: largest difference of a context, prediction or surrogate, over some 200 to 400 of the rounds
+            that are spread evenly (over all of fewer rounds).
+        text_rounds, text_different: the same as `rounds` and `different`, for prompts that were embedded
+            again, one at a time. 0 if no prompts were given.
+        embedding: largest difference of such an embedding from the stored one. Embeddings depend on the batch
+            in the last bits.
     """
 
     rounds: int
@@ -53,7 +56,10 @@ class Match:
 
     @property
     def passed(self) -> bool:
-        """True if bundle and replay decide alike on the same embeddings."""
+        """True if bundle and replay decide alike on the same embeddings.
+
+        Decisions from texts do not count, since their embeddings may differ in the last bits.
+        """
         return self.different == 0
 
 
@@ -68,14 +74,15 @@ def check_bundle_matches_replay(
     """Play a problem through a bundle, from text or embedding to update, and compare with its replay.
 
     Args:
-        folder: of the bundle.
-        problem: from which the bundle was made, with embeddings. Outcomes arrive at once.
+        folder: the folder of the bundle.
+        problem: the problem from which the bundle was made, with embeddings. Outcomes arrive at once.
         prompts: texts of the problem's queries, in its order. None embeds no prompt again.
-        rounds: of trial 0 to play. None plays all.
-        text_rounds: of those, to play from the text as well.
+        rounds: number of rounds of trial 0 to play, from the first. None plays all.
+        text_rounds: number of those rounds to play from the text as well.
 
     Raises:
-        ProvenanceError: the bundle was made from another problem, or has learnt since.
+        ProvenanceError: the bundle was made from another problem, or has learnt since, or the problem has no
+            embeddings.
     """
     manifest = read_manifest(folder)
     source = manifest.provenance
@@ -134,12 +141,17 @@ def play_bundle(
     """Return the arms that a bundle's policy plays, one prompt after the other, with rewards at once.
 
     The requests of `TOGETHER` prompts are computed together, since a search of neighbours for one prompt
-    costs as much as for dozens. `_difference` and prompts that are played from texts compute each request
-    alone.
+    costs as much as for dozens. `_difference` checks requests that are computed alone.
 
     Args:
-        rows: queries of the problem to play, in order.
-        embeddings: of all queries of the problem, `[n, e]`.
+        folder: the folder of the bundle. Its policy is loaded afresh, so that nothing is learnt for later.
+        heads: the bundle's predictors, which compute the inputs of the policy.
+        problem: the problem whose scores and costs the policy learns from.
+        rows: `[m]` queries of the problem to play, in order.
+        embeddings: `[n, e]` embeddings of all queries of the problem. Only those of `rows` are read.
+
+    Returns:
+        The index of the arm of each of the rows, `[m]`.
     """
     lengths = problem.prompt_lengths
     assert lengths is not None
@@ -158,8 +170,9 @@ def play_bundle(
 
 
 def _difference(heads: Heads, problem: ReplayProblem, row: int) -> float:
-    """Return the largest difference between the policy's inputs for a prompt, computed alone, and the "
-    "problem's."""
+    """Return the largest difference between the policy's inputs for a prompt, computed alone, and those that
+    the problem holds.
+    """
     embeddings = problem.embeddings
     lengths = problem.prompt_lengths
     assert embeddings is not None and lengths is not None  # `check_bundle_matches_replay` asks for both
@@ -184,8 +197,8 @@ class Latency:
     Attributes:
         decisions: number of decisions.
         encoder_p50, encoder_p99: median and 99th percentile of the time of the encoder.
-        rest_p50, rest_p99: of the rest of a decision.
-        total_p50, total_p99: of whole decisions.
+        rest_p50, rest_p99: the same of the rest of a decision.
+        total_p50, total_p99: the same of whole decisions.
     """
 
     decisions: int
@@ -208,11 +221,11 @@ def measure_latency(
     """Time decisions from text, one at a time, on one thread, with a log in memory.
 
     Args:
-        folder: of the bundle.
-        prompts: at least one. They are taken in turn, and a repeated prompt is embedded again.
+        folder: the folder of the bundle.
+        prompts: texts, at least one. They are taken in turn, and a repeated prompt is embedded again.
         decisions: number of decisions to time.
         warmup: number of decisions before the first that is timed.
-        clock: returns seconds. `time.process_time` measures processor time.
+        clock: function that returns seconds. `time.process_time` measures processor time.
 
     Raises:
         RouterError: there is no prompt, or `decisions` < 1.
@@ -254,12 +267,12 @@ def compare_with_champion(
     """Compare two bundles that play held-out outcomes in the same order and learn as they go.
 
     The comparison is paired over queries. In a table with gaps, both bundles learn from real answers alone,
-    and the difference is estimated from these (`problem.gaps`). If missing answers cannot be known, the
-    interval holds whatever they would be.
+    and the difference is estimated from these (see `cabs_core.algorithms.problem.gaps`). If missing answers
+    cannot be known, the interval holds whatever they would be.
 
     Args:
         champion, challenger: folders of the bundles.
-        prompts: of the problem's queries, which neither bundle has seen.
+        prompts: texts of the problem's queries, in its order. Neither bundle has seen them.
         rho: cost sensitivity of the utilities that are compared. None takes the challenger's.
         margin: largest loss of utility a request that is accepted.
 
@@ -329,9 +342,18 @@ def compare_plays(
 
 
 def played_arms(folder: str | Path, prompts: Sequence[str], problem: ReplayProblem, rho: float) -> np.ndarray:
-    """Return the arms of the problem that a bundle plays on prompts in order, `[n]`, without exploring.
+    """Return the arms of the problem that a bundle plays on prompts in order, `[n]`.
 
-    The bundle learns from every answer that the problem has.
+    The policy's own decisions are played, without the random exploration that a router adds to them. A policy
+    that draws at random itself does so here too, from a stream that the bundle's id fixes. The policy learns
+    from the score and cost of each arm that it plays, if the problem has them. The folder is not changed.
+
+    Args:
+        folder: the folder of the bundle.
+        prompts: texts of the problem's queries, in its order.
+        problem: the problem that holds the scores and costs.
+        rho: cost sensitivity that each request asks for, if the policy can serve any rho. Other policies
+            decide at the rho that they were made for.
 
     Raises:
         RouterError: a model of the bundle has no outcomes in the problem.

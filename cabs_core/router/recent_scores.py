@@ -1,12 +1,14 @@
 """Recent scores of a model against the scores that the bundle expects of it on the same prompts.
 
 The last `RECENT` scored draws of each model are compared with the scores that the bundle predicts for their
-prompts. Prompts are the units: the scores of one prompt are averaged first. The sum of squares counts one
-more prompt, so that a few equal scores are no certainty, and K models share the level (Bonferroni).
+prompts. Prompts are the units: the scores of one prompt are averaged first. To the sum of
+squared deviations 1 is added, so that equal scores do not give an error of 0. The K models of the bundle
+share `LEVEL` (Bonferroni): the interval of one model has the error `LEVEL` / K.
 
 A router asks the model of which it expects most, so its expectations of the models that it asks are too high
-on average, and of those that it asks for exploration too low: `SLACK` is taken off. A larger difference is
-reported, whether the model changed or the bundle's predictions were never right.
+on average, and of those that it asks for exploration too low. A gap is therefore significant only where it is
+larger than `SLACK` and the half width of its interval together, whether the model changed or the bundle's
+predictions were never right.
 """
 
 import math
@@ -36,8 +38,8 @@ class ScoreGap:
 
     Attributes:
         model: name of the model.
-        mean: over prompts.
-        half_width: half the width of the interval of `mean` at `LEVEL`.
+        mean: the mean over prompts of a prompt's mean score minus the expected score.
+        half_width: half the width of the interval of `mean`, of error `LEVEL` / K for K models.
         prompts: number of prompts.
     """
 
@@ -48,18 +50,18 @@ class ScoreGap:
 
     @property
     def is_significant(self) -> bool:
-        """True if the difference is larger than its error and `SLACK` together."""
+        """True if `mean`, taken without its sign, is larger than `half_width` and `SLACK` together."""
         return abs(self.mean) - SLACK > self.half_width
 
 
 def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[ScoreGap]:
-    """Return a gap for each model with at least `FEWEST` prompts among its recent scored draws by this
-    bundle.
+    """Return a gap, significant or not, for each model with at least `FEWEST` prompts among its last `RECENT`
+    scored draws by this bundle.
 
     Args:
-        log: of the router.
-        manifest: of the bundle.
-        folder: of the bundle, whose predictors are read only if some model has enough prompts.
+        log: the router's log of events.
+        manifest: the manifest of the bundle.
+        folder: the folder of the bundle. Its predictors are read only if some model has enough prompts.
     """
     heads: Heads | None = None
     gaps = []
@@ -83,7 +85,10 @@ def recent_gaps(log: EventLog, manifest: Manifest, folder: str | Path) -> list[S
 
 
 def in_a_sentence(gap: ScoreGap, *, learns: bool, policy: str, pool: str) -> str:
-    """Return a sentence on a gap, and on what can be done about it.
+    """Return a sentence that tells a gap, and what can be done about it.
+
+    If the policy learns, the sentence says that it follows the change. If not, it names another policy to
+    export, or a new run of the pool.
 
     Args:
         learns: True if the router's policy learns from scores.

@@ -8,6 +8,9 @@
 
 `network`, `network_training`: the paper's network, by torch; `frozen_network`: its outputs, by NumPy.
 `propagation`: surrogates by residual correlation. The static predictors among which heads are chosen are in
-`cabs_core.algorithms.predictors`. A router imports `oracles` alone: what trains and diagnoses is imported
-when it is asked for, and torch by neither.
+`cabs_core.algorithms.predictors`.
+
+This file imports nothing. Import `train_oracles` from `train`, `Oracles` from `oracles`, `build_problems`
+from `problems` and `diagnose` from `diagnostics`. Of these four a router that serves imports `oracles` alone.
+None of the four imports torch when it is imported: `train_oracles` does so when it trains a network.
 """

@@ -10,6 +10,7 @@ from typing import Self
 
 import numpy as np
 
+#: Range into which predicted scores are put before their deviation is computed, so that it is never 0.
 _LOW = 0.02
 _HIGH = 0.98
 
@@ -34,7 +35,11 @@ class CorrelationPropagation:
         return cls((standard.T @ standard) / np.outer(norm, norm))
 
     def surrogates(self, predicted: np.ndarray, scores: np.ndarray) -> np.ndarray:
-        """Return surrogate scores `[n, K anchors, K]` in [0, 1], from predicted and observed `[n, K]`."""
+        """Return surrogate scores `[n, K anchors, K]` in [0, 1], from predicted and observed `[n, K]`.
+
+        Entry [t, i, j] is the score that arm j is expected to have on prompt t, if the played arm is i, the
+        anchor, and its score is `scores[t, i]`.
+        """
         spread = _deviation(predicted)
         surprise = (scores - predicted) / spread
         out = predicted[:, None, :] + surprise[:, :, None] * self.correlation * spread[:, None, :]
@@ -43,13 +48,19 @@ class CorrelationPropagation:
 
 
 def _deviation(predicted: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of a 0/1 score with the mean `predicted`, put into [`_LOW`, `_HIGH`]."""
     q = np.clip(predicted, _LOW, _HIGH)
     deviation: np.ndarray = np.sqrt(q * (1.0 - q))
     return deviation
 
 
 def deltas_from_surrogates(surrogates: np.ndarray, scores: np.ndarray) -> np.ndarray:
-    """Return deltas surrogate_j - y_i, `[n, K, K]` float32, zero if anchor and arm are equal."""
+    """Return deltas surrogate_j - y_i, `[n, K, K]` float32, zero if anchor and arm are equal.
+
+    Args:
+        surrogates: `[n, K anchors, K]` surrogate scores, see `CorrelationPropagation.surrogates`.
+        scores: `[n, K]` observed scores. `scores[t, i]` is the y_i of anchor i.
+    """
     deltas: np.ndarray = (np.clip(surrogates, 0.0, 1.0) - scores[:, :, None]).astype(np.float32)
     arms = np.arange(deltas.shape[1])
     deltas[:, arms, arms] = 0.0

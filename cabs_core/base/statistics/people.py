@@ -1,7 +1,8 @@
 """Means of people's scores, from a labelled sample and a judge's scores of everything.
 
-The method is prediction-powered inference (Angelopoulos, Duchi and Zrnic 2023, "PPI++"). The weight of the
-judge's scores is chosen so that labels alone are never better.
+The method of `corrected_mean` is prediction-powered inference (Angelopoulos, Duchi and Zrnic 2023, "PPI++").
+The judge's scores get the weight in [0, 1] at which the estimated error is smallest. At weight 0 the estimate
+is the mean of the labels alone. `corrected_sum` has no such weight: it takes the judge's scores in full.
 """
 
 import math
@@ -20,7 +21,7 @@ class Sampled:
     Attributes:
         value: the mean.
         low, high: ends of the interval.
-        n: number of labelled items.
+        n: number of labelled items. In `corrected_sum` an item is one answer.
     """
 
     value: float
@@ -42,6 +43,7 @@ class Sampled:
         )
 
     def __str__(self) -> str:
+        """Return the mean with its sign and the ends of the interval, as in `+0.500 (+0.400 to +0.600)`."""
         return f"{self.value:+.3f} ({self.low:+.3f} to {self.high:+.3f})"
 
 
@@ -58,8 +60,8 @@ def corrected_mean(
             None if none do.
 
     Returns:
-        The estimate with its 95 % interval, which is infinite for fewer than two labels. The interval allows
-        for errors of the judge that a few labels may have missed.
+        The estimate with its 95 % interval, which is infinite for fewer than two labels. The interval is
+        widened where labels are few, since they may have missed rare errors of size 1.
     """
     n = len(people)
     m = len(rest)
@@ -93,8 +95,8 @@ def corrected_sum(
         people: `[n, K]` people's scores, NaN if nobody labelled the answer. Labelled answers were drawn at
             random.
         clusters: `[n]` equal values for prompts that depend on each other. None if none do.
-        stands: `[n, K]` number of answers to the prompt that a labelled answer represents. None if it
-            represents all K.
+        stands: `[n, K]` number of answers to the prompt that a labelled answer represents. The error of the
+            judge on that answer is multiplied by the number. None if each represents all K.
 
     Source: the difference estimator of Cassel, Saerndal and Wretman 1976, which adds the judge's errors on
     labelled answers to the judge's scores of all.

@@ -82,12 +82,16 @@ class Pool(Strict):
     @field_validator("name")
     @classmethod
     def _safe_name(cls, value: str) -> str:
+        """Return the name of the pool if it can be a file name, else raise PoolError."""
         return safe_name(value, "pool name")
 
     @field_validator("models", mode="before")
     @classmethod
     def _names_as_lists(cls, value: Any) -> Any:
-        """Return models with a list of source names each, of which the file may give one name alone."""
+        """Return {name shown: list of names in the source}, where the file may give one name without a list.
+
+        Models that the file gives as a list are returned unchanged.
+        """
         if not isinstance(value, dict):
             return value
         return {shown: [given] if isinstance(given, str) else given for shown, given in value.items()}
@@ -103,12 +107,14 @@ class Pool(Strict):
     @field_validator("policies", "reference_policy")
     @classmethod
     def _canonical_names(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+        """Return names in which equal options are written alike, so that repetitions are found."""
         if isinstance(value, str):
             return canonical_name(value)
         return tuple(map(canonical_name, value))
 
     @model_validator(mode="after")
     def _consistent(self) -> Pool:
+        """Return the pool unchanged, or raise ValueError with the first message of `_faults`."""
         for fault in self._faults():
             raise ValueError(fault)
         return self
@@ -237,14 +243,17 @@ class Pool(Strict):
 class ReplayedPool(Pool):
     """Fields of pools that get a table with the scores of several models on each prompt."""
 
-    described: ClassVar[str]  #: name of this kind of pool in messages
+    described: ClassVar[str]  #: name of this kind of pool's source in messages
 
-    #: treatment of prompts without all scores: left out, predicted, refused, or priced first
+    #: treatment of prompts for which some model has no score or no cost. `drop_queries`: left out. `predict`:
+    #: the missing cells are predicted. `error`: refused. `price`: missing costs are filled from
+    #: prices, and prompts that still have a gap are left out
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
     replay: Replay = Replay()
     router: Deployed = Deployed()
 
     def _why_one_fold(self) -> str:
+        """Return the reason of every pool, or that cells are predicted, or that a condition is replayed."""
         reason = super()._why_one_fold()
         if reason:
             return reason
@@ -255,6 +264,7 @@ class ReplayedPool(Pool):
         return ""
 
     def _faults(self) -> Iterator[str]:
+        """Yield the faults of every pool, then those of `today` and of the replay's condition."""
         yield from super()._faults()
         if self.today == TODAY_LOG:
             yield (
@@ -295,6 +305,8 @@ def faults_of_prices(
 ) -> Iterator[str]:
     """Yield a message for each fault of the prices (USD per million tokens) and constant costs (USD).
 
+    A fault is a model with a price and a constant cost, or `missing: price` with neither in the file.
+
     Args:
         prices: {model: price} of the pool file.
         cost_per_call: {model: USD per call} of the pool file.
@@ -308,6 +320,6 @@ def faults_of_prices(
 
 
 def faults_of_range(score_range: tuple[float, float]) -> Iterator[str]:
-    """Yield a message if the worst score that can be given is not below the best one."""
+    """Yield a message if the worst score, `score_range[0]`, is not below the best one, `score_range[1]`."""
     if score_range[0] >= score_range[1]:
         yield f"score_range is {list(score_range)}: expected the worst score first, then the best"

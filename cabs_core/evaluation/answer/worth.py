@@ -25,11 +25,13 @@ class Worth:
     """The worth of an option minus that of today's model, USD a request.
 
     Attributes:
-        gain: what was found.
-        draws: `[draws]` the same in each bootstrap draw of clusters.
-        independent: number of clusters of equal weight that are as good (Kish 1965).
-        acceleration: skewness of the draws, see `compare.acceleration_of`.
-        known: False if a few prompts hold most of the money, so that money cannot be told.
+        gain: the worth that was found.
+        draws: `[draws]` the worth in each bootstrap draw of clusters, moved and stretched as `worth_of` says.
+        independent: number of clusters of equal cost that would tell as much as those of the table do
+            (Kish 1965).
+        acceleration: a sixth of the skewness of the draws, see `compare.acceleration_of`.
+        known: False if a few prompts hold most of the money, or today's model costs nothing, so that money
+            cannot be told.
     """
 
     gain: float
@@ -40,7 +42,10 @@ class Worth:
 
     @property
     def p_value(self) -> float:
-        """One-sided p-value of the hypothesis that the option is worth no more than today's model."""
+        """One-sided p-value of the hypothesis that the option is worth no more than today's model.
+
+        The p-value is 1 if money cannot be told.
+        """
         if not self.known:
             return 1.0
         return p_value_of_draws(
@@ -68,7 +73,11 @@ def option_worth(
 
     Args:
         value: USD that a right answer is worth.
-        fitted: the option was made from other folds, as rules and routers are.
+        table: scores and costs of every model on the prompts, with today's model as the baseline.
+        played: the decisions of the option.
+        options: settings of the answer, such as the number and seed of the draws. None takes the defaults.
+        fitted: True if the option was made from other folds, as rules and routers are. The error of its
+            quality is then widened.
     """
     options = options or AnswerOptions()
     baseline = table.baseline()
@@ -96,10 +105,13 @@ def worth_of(
 
     Args:
         value: USD that a right answer is worth.
-        pairs: the option and today's model as its quality is told of, and as its costs are.
+        pairs: two pairs of the option and today's model. Scores come from the first pair. Costs come from the
+            second where it has a weight, which plays the decisions that the money of the option is told of,
+            and else from the first.
         quality: their difference in score, with its error widened where an option was fitted.
-        money: what both cost.
-        clusters: `[N]` of the table.
+        money: what both cost, of the second pair. `known` and `independent` are taken from it.
+        clusters: `[N]` equal values for prompts of the table that depend on each other.
+        options: settings of the answer, such as the number and seed of the draws.
     """
     pair, paid = pairs
     cost = np.where(paid.weight > 0, paid.cost, pair.cost)
@@ -129,6 +141,6 @@ def worth_of(
 
 
 def _error(quality: Difference) -> float:
-    """Half of the width of a 95 % interval in standard errors of a normal distribution."""
+    """Standard error at which a normal distribution has a 95 % interval as wide as that of `quality`."""
     low, high = quality.interval(LEVEL / 2)
     return (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))

@@ -31,13 +31,25 @@ class PromptEmbeddingsSummary(Summary):
     encoding: dict[str, Any]
 
     def shown(self) -> dict[str, Any]:
+        """Return the figures to show: those of every summary, `dimensions` and `encoding`."""
         return {**super().shown(), "dimensions": self.dimensions, "encoding": self.encoding}
 
 
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> PromptEmbeddingsSummary:
-    """Embed the prompts in the order of the outcomes."""
+    """Embed the prompts in the order of the outcomes, write them to `embeddings.npy`, and summarise them.
+
+    Vectors come from the store under `cabs_home()` where it has them, and new ones are added to it.
+
+    Args:
+        chain: the run's chain of stages. Its pool holds the encoder's settings.
+        target: not read.
+        folder: folder to write `embeddings.npy` to, `[n, e]` float32, a row a prompt.
+        inputs: {name of an earlier stage: its folder}. With "splits" an encoder that is fitted (such as
+            tfidf-svd) is fitted on the train prompts of one split, or on all prompts if there are several.
+        options: settings of the run, of which the device and the progress messages are used.
+    """
     table = outcomes_of(inputs)
     train = None
     if "splits" in inputs:

@@ -36,6 +36,10 @@ _COST = "{}|total_cost"
 def read(source: PublishedSource) -> RawOutcomes:
     """Return RouterBench's outcomes: download (or take from the mirror), verify, convert once, read.
 
+    Args:
+        source: the source section of a pool file. Only `source.mirror` is read: a local folder that holds the
+            published file, or None to download it.
+
     Raises:
         DataError: see `cabs_core.data.outcomes.download.fetch`; or the file does not hold the expected table.
     """
@@ -62,7 +66,7 @@ def read(source: PublishedSource) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the needed columns of the pickle as parquet. Prompts are unwrapped from the `repr` of a list.
+    """Write the needed columns of the pickle as parquet, with each prompt as `unwrap_prompt` returns it.
 
     Raises:
         DataError: the pickle is refused, or holds something else than the expected table.
@@ -85,8 +89,9 @@ def convert(pickle_path: Path, target: Path) -> None:
 
 
 def unwrap_prompt(text: str) -> str:
-    """Return the prompt in the `repr` of a list of messages, joined by blank lines. Other text is returned as
-    it is.
+    """Return the strings of which `text` is the `repr` of a list, joined by blank lines.
+
+    Text that is not the `repr` of a non-empty list of strings is returned as it is.
     """
     if text.startswith("[") and text.endswith("]"):
         try:
