@@ -299,7 +299,7 @@ def ridge_router(drawn: Drawn, folds: np.ndarray) -> tuple[Decisions, float]:
 
 @dataclass
 class Counted:
-    """What was seen in the tables of one world and size."""
+    """Counts over the tables of one world and size."""
 
     tables: int = 0
     false: int = 0

@@ -135,7 +135,7 @@ DEFAULTS = {
 
 @dataclass(frozen=True)
 class Setup:
-    """How the problems of a study are built, where that differs from the pools: None is the pool's own.
+    """Settings of the problems of a study that differ from the pools. None takes the setting of the pool.
 
     encoder, oracle: names of the encoder and kind of the oracle. mean_cost: grand mean cost in USD of the
     pools whose rhos are not the paper's, so that one grid of rhos means the same on every table. most: test

@@ -96,7 +96,7 @@ class ServerSettings:
 
     @property
     def forwards(self) -> bool:
-        """Whether the server answers requests for completions."""
+        """True if the server answers requests for completions."""
         return self.upstreams is not None or self.echo
 
 

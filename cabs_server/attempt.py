@@ -1,7 +1,8 @@
 """One attempt at one model: it ends with an answer, a stream, or a reason to try another model.
 
-`endpoints.replies` says what a reply means. No attempt tells a breaker of a failure: `forwarding` does, when
-it is known whether another model answered the same request.
+`endpoints.replies` says what a reply means. A failed attempt does not tell the model's breaker: `forwarding`
+does, once another model has answered the request or failed as well. Only a stream tells the breaker itself
+how it ended, because no other model is asked after a stream has begun.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from cabs_core.data.endpoints.replies import (
     Judgement,
     Meaning,
     judge,
-    meaning_of,
+    meaning,
     names_lost_state,
     parse_body,
     refused_field,
@@ -303,7 +304,7 @@ async def _begin_stream(
         what = "ended before it began"
     else:
         what = f"error in the stream: {events.error}"
-    means = meaning_of(200, response.headers, events.failure)
+    means = meaning(200, response.headers, events.failure)
     if means in (Meaning.ANSWERED, Meaning.CALLER):
         means = Meaning.RETRY
     # an error that came with the first pieces: they may be billed, though no client saw them

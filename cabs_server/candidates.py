@@ -56,7 +56,7 @@ class Candidates:
 
     @property
     def is_mistake(self) -> bool:
-        """Whether two models refused the request without a name for it: then the caller made a mistake."""
+        """True if two models refused the request without a name for it: then the caller made a mistake."""
         return len(self._uncertain) >= _UNCERTAIN
 
     def _rest(self) -> list[UpstreamState]:

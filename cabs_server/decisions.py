@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from cabs_core.base.errors import RouterError, UnknownDecision
 from cabs_core.data.endpoints import person_text
 from cabs_core.data.endpoints import request as chat_requests
+from cabs_core.data.endpoints.body_fields import MESSAGES
 from cabs_core.data.events.rows import Logged
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.logged import NAMES
@@ -128,7 +129,7 @@ async def _choose_for_conversation(
         RouterError: there are no messages, or the text to route by cannot be read. Refused: no model is at
             the provider that stores the conversation.
     """
-    if not set(body) & set(chat_requests.MESSAGES):
+    if not set(body) & set(MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     caller = caller_in(request).name
     options = router.options

@@ -158,10 +158,10 @@ class Forwarder(Connections):
         """
         if not chat.held:
             return chat, None
-        places = {name: upstream.account for name, upstream in self.upstreams.models.items()}
+        accounts = {name: upstream.account for name, upstream in self.upstreams.models.items()}
         try:
             async with asyncio.timeout(min(PATIENCE, max(seconds, 0.1))):
-                return await self.worker.run(caller, models_at_holder, router, chat, models, places, caller)
+                return await self.worker.run(caller, models_at_holder, router, chat, models, accounts, caller)
         except HeldElsewhere as error:
             raise Refused(503, str(error), "upstream_error") from None
         except (CabsError, TimeoutError) as error:

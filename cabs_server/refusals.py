@@ -14,6 +14,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from cabs_core.data.endpoints.body_fields import TOOLS
+
 #: seconds that a refusal is remembered
 REMEMBERED = 3_600.0
 #: refusals, and answers, that are remembered at most
@@ -35,7 +37,7 @@ class RequestKind(NamedTuple):
     @classmethod
     def of(cls, caller: str, body: Mapping[str, Any]) -> RequestKind:
         """Return the kind of a request with this body."""
-        tools = [body[name] for name in ("tools", "functions") if body.get(name)]
+        tools = [body[name] for name in TOOLS if body.get(name)]
         digest = ""
         if tools:
             digest = hashlib.sha256(json.dumps(tools, sort_keys=True, default=str).encode()).hexdigest()[:16]

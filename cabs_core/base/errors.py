@@ -5,7 +5,8 @@ Every message says where the fault is, which value was found, which one was expe
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -226,3 +227,11 @@ def listed(names: Iterable[str], longest: int = 300) -> str:
     if more:
         return f"{', '.join(shown)} and {counted(more, 'other')}"
     return ", ".join(shown)
+
+
+def did_you_mean(name: str, known: Sequence[str]) -> str:
+    """Return ` Did you mean 'x'?` with the known name that is most like `name`, or '' if none is like it."""
+    close = difflib.get_close_matches(str(name)[:200], known, n=1, cutoff=0.6)
+    if not close:
+        return ""
+    return f" Did you mean {close[0]!r}?"

@@ -1,4 +1,4 @@
-"""What was asked, answered, scored, paid and logged.
+"""Data: prompts, answers, scores, costs and logs.
 
 Pool files and pools, users' tables, logs of any tool and the router's own (`events`), requests and replies of
 endpoints, collected answers, embeddings, outcome tables and the checks on them. Who should answer is decided

@@ -1,6 +1,6 @@
-"""What is made when, and from what.
+"""The chain from a pool file to its report: stages, their inputs, and the commands that make them.
 
-`artifacts` has the stages, their freshness and the store, `stages` what each does, `commands` those that need
-no orchestrator; the modules here are pages, their server and what stands of a pool. Assets, jobs and the
-command `cabs` are shells around it. Public: `check_policy`.
+`artifacts` has the stages, their freshness and the store, `stages` the work of each stage, and `commands` the
+commands that need no orchestrator. The modules here are pages, their server and the standing of a pool.
+Assets, jobs and the command `cabs` are shells around this package. Public: `check_policy`.
 """

@@ -61,7 +61,7 @@ class _Page:
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Where the page lies in the store."""
+        """Place of the page in the store."""
         raise NotImplementedError
 
     def record(self) -> Record | None:

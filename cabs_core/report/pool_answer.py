@@ -585,8 +585,7 @@ def cross_fitted_router(
 
     The policy and rho that are exported are chosen by the decisions of all folds. The decisions by which the
     router is judged are chosen fold by fold: on the test prompts of a fold they are those of the candidate
-        that
-    does best on the fold's validation prompts. So no score of a test prompt has a say in the choice.
+    that does best on the fold's validation prompts. So no score of a test prompt has a say in the choice.
 
     Args:
         candidates: see `router_candidates`.

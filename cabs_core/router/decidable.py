@@ -1,4 +1,4 @@
-"""How far a log of scored decisions reaches: the models whose mean score it already tells.
+"""The reach of a log of scored decisions: the models whose mean score the log can already tell.
 
 `evaluation.ope` says how many decisions that takes, as for `cabs evaluate`.
 """
@@ -14,7 +14,7 @@ from cabs_core.evaluation.ope.intervals import LEAST, more_decisions
 
 @dataclass(frozen=True)
 class Reach:
-    """How far a log reaches for one model.
+    """The reach of a log for one model.
 
     Attributes:
         model: name of the model.

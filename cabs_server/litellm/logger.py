@@ -17,7 +17,7 @@ from cabs_core.base.errors import CabsError, HeldElsewhere, RouterError, Unknown
 from cabs_core.base.paths import default_log
 from cabs_core.data.endpoints.person_text import TEXT_FIELD
 from cabs_core.data.endpoints.request import ChatRequest, session_key
-from cabs_core.data.endpoints.usage import Tokens, read_tokens, reported_output
+from cabs_core.data.endpoints.usage import Tokens, reported_output, tokens_of
 from cabs_core.router.charges import check_client_cost
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.logged import NAMES
@@ -473,7 +473,7 @@ def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens |
     """
     usage: Any = getattr(response, "usage", None)
     reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
-    tokens = read_tokens(reported)
+    tokens = tokens_of(reported)
     cost = kwargs.get("response_cost")
     if tokens is None or tokens.usd is not None:
         return cost if tokens is None else tokens.usd, tokens

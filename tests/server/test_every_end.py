@@ -40,7 +40,7 @@ PLACES = [
         (Upstream, "headers body bill most_usd"),
         (Counters, "call add observe"),
         (Events, "feed end"),
-        (attempt, "encoded read_reply judge meaning_of check_answer error_event"),
+        (attempt, "encoded read_reply judge meaning check_answer error_event"),
         (call, "estimate_tokens"),
         (aiohttp.ClientSession, "post"),
         (aiohttp.ClientResponse, "release"),

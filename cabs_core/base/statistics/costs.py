@@ -1,4 +1,4 @@
-"""How much of all money a few clusters hold, which decides whether a mean cost can be told.
+"""The share of all money that a few clusters hold, which decides whether a mean cost can be told.
 
 A cost has no largest value. If a few calls hold most of the money, a sample may well have missed another one
 like them, and no interval is told. A call that is dearer than any in the sample is not allowed for.

@@ -10,7 +10,7 @@ from typing import Any
 from cabs_core.base.errors import DataError, listed
 from cabs_core.data.collect.store import StoredAnswer, call_key
 from cabs_core.data.endpoints.dialects import build_request, read_answer_text
-from cabs_core.data.endpoints.replies import Meaning, meaning_of, parse_body, read_error, retry_after
+from cabs_core.data.endpoints.replies import Meaning, meaning, parse_body, read_error, retry_after
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.tokens import BYTES_A_TOKEN, text_tokens
 from cabs_core.data.endpoints.upstreams import Upstream
@@ -177,7 +177,7 @@ def read_reply(
         seconds: time from the request to the last byte.
     """
     data = parse_body(content)
-    means = meaning_of(status, headers, data)
+    means = meaning(status, headers, data)
     _, message = read_error(data)
     note = f"HTTP {status}: {message}"[:300] if message else f"HTTP {status}"
     if means is Meaning.ANSWERED:

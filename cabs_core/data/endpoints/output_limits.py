@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
+from cabs_core.data.endpoints.body_fields import FORMATS, INSTRUCTIONS, MESSAGES, TOOLS
 from cabs_core.data.endpoints.usage import as_count
 from cabs_core.data.pool_files.collect import OUTPUT_LIMITS
 
@@ -34,9 +35,9 @@ _ANSWER_FIELDS = ("n", "best_of", "num_return_sequences", "candidate_count", "nu
 #: Fields of a request that hold texts, schemas or notes, in which no provider looks for limits.
 _OTHER_FIELDS = frozenset(
     (
-        "messages input prompt contents system instructions tools functions tool_choice metadata text "
-        "response_format output_format output_config stream_options logit_bias user"
-    ).split()
+        *(*MESSAGES, *INSTRUCTIONS, *TOOLS, *FORMATS),
+        *("tool_choice", "metadata", "stream_options", "logit_bias", "user"),
+    )
 )
 #: Number of nested objects in which limits are looked for.
 _DEPTH = 4

@@ -1,6 +1,6 @@
 """The meaning of a reply: whether the model answered, and otherwise what is wrong with whom.
 
-    meaning_of(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
+    meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 
 All providers are read by one set of rules. The HTTP status decides alone where it can (401 or 413, for
 example). Otherwise the words of the error are searched for lost state, then the error's code or type is
@@ -235,7 +235,7 @@ class Judgement(NamedTuple):
     is_certain: bool = True
 
 
-def meaning_of(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
+def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
     """Return the meaning of a reply without saying whether it is certain. See `judge` for the arguments."""
     return judge(status, headers, body).meaning
 

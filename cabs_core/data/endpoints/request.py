@@ -34,6 +34,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args
 
+from cabs_core.data.endpoints.body_fields import FORMATS, INSTRUCTIONS, MESSAGES, TOOLS
 from cabs_core.data.endpoints.output_limits import NO_LIMITS, OutputLimits
 from cabs_core.data.endpoints.person_text import TextRules, given_text, has_words
 from cabs_core.data.endpoints.tokens import MEDIA_TOKENS, MESSAGE_TOKENS, pieces, text_tokens
@@ -63,22 +64,15 @@ MEDIA: dict[str, Medium] = {
     "input_video": "video",
     "video": "video",
 }
-#: Fields that hold the messages of a request, a log or a table, in the order in which they are looked for.
-MESSAGES = ("messages", "input", "prompt", "contents")
 #: Fields of a body that hold its texts or name its conversation.
 FIELDS = (
     *MESSAGES[:3],
-    "system",
-    "instructions",
+    *INSTRUCTIONS,
     "metadata",
     "conversation",
     "previous_response_id",
     "prompt_cache_key",
 )
-#: Fields of a body that hold instructions outside of the messages.
-_INSTRUCTIONS = ("system", "instructions")
-#: Fields that hold the format of the answer, or an object with `format`, in chat, responses and messages.
-_FORMAT_FIELDS = ("response_format", "text", "output_format", "output_config")
 #: Name of a role in lower case -> user, assistant, tool or system.
 _ROLES = {
     "user": "user",
@@ -132,7 +126,7 @@ _CLAUDE_SESSION = re.compile(r"_session_([0-9a-fA-F-]{8,})$")
 
 @dataclass(frozen=True)
 class ChatRequest:
-    """What the router needs to know of a request.
+    """A request as the router reads it.
 
     Attributes:
         text: text to route by. None if no message holds the text of a person.
@@ -296,7 +290,7 @@ class _Parts:
 
     def note_body(self, body: Mapping[str, Any]) -> None:
         """Note the abilities and the provider state that fields outside of the messages name."""
-        if any(body.get(name) for name in ("tools", "functions", "mcp_servers")):
+        if any(body.get(name) for name in (*TOOLS, "mcp_servers")):
             self.abilities.add("tools")
         modalities = body.get("modalities")
         if isinstance(modalities, list) and "audio" in modalities:
@@ -315,7 +309,7 @@ class _Parts:
 
     def add_format(self, body: Mapping[str, Any]) -> None:
         """Count the JSON schema of the answer and note the ability, if the request has such a schema."""
-        for name in _FORMAT_FIELDS:
+        for name in FORMATS:
             value = body.get(name)
             answer_format = value.get("format", value) if isinstance(value, dict) else None
             if isinstance(answer_format, dict) and answer_format.get("type") == "json_schema":
@@ -346,8 +340,8 @@ class _Conversation(NamedTuple):
         parts = _Parts()
         roles: list[str] = []
         user_texts: list[str] = []
-        system_texts = [_content_text(body[name]) for name in _INSTRUCTIONS if body.get(name)]
-        parts.add([body.get(name) for name in (*_INSTRUCTIONS, "tools", "functions")])
+        system_texts = [_content_text(body[name]) for name in INSTRUCTIONS if body.get(name)]
+        parts.add([body.get(name) for name in (*INSTRUCTIONS, *TOOLS)])
         parts.add_format(body)
         earlier_tokens = parts.tokens
         for turn in _turns(_messages_of(body)):

@@ -23,9 +23,10 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator, mo
 from cabs_core.base.errors import RouterError, first_fault
 from cabs_core.base.secret import secret
 from cabs_core.base.units import PRICED_TOKENS, SECONDS_PER_DAY
+from cabs_core.data.endpoints.body_fields import MESSAGES
 from cabs_core.data.endpoints.output_limits import OUTPUT_FIELDS, OutputLimits, output_fields_of
-from cabs_core.data.endpoints.request import MEDIUMS, MESSAGES, ChatRequest, Medium
-from cabs_core.data.endpoints.usage import Bill, Tokens, read_tokens
+from cabs_core.data.endpoints.request import MEDIUMS, ChatRequest, Medium
+from cabs_core.data.endpoints.usage import Bill, Tokens, tokens_of
 from cabs_core.data.pool_files.plain_yaml import not_yaml
 from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.pool_files.strict import Strict
@@ -139,7 +140,7 @@ class Upstream(Strict):
             estimate: returns counts to use if the usage block has no sound ones. If it is None, such a call
                 has an empty bill.
         """
-        tokens = read_tokens(usage)
+        tokens = tokens_of(usage)
         is_estimated = False
         if tokens is None and estimate is not None:
             tokens = estimate()

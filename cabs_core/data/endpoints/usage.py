@@ -321,7 +321,7 @@ def estimate_tokens(tokens_in: float, written: float, most_output: float | None 
     return Tokens(tokens_in, output if most_output is None else min(output, most_output))
 
 
-def read_tokens(usage: Any) -> Tokens | None:
+def tokens_of(usage: Any) -> Tokens | None:
     """Return the counts in the usage block of a reply, in the names of any provider.
 
     A count is a finite number from 0 to `MOST_TOKENS`, or such a number as text. A part with another value
@@ -332,7 +332,7 @@ def read_tokens(usage: Any) -> Tokens | None:
     """
     if not isinstance(usage, Mapping):
         return None
-    compactions = [read_tokens(step) for step in _compaction_steps(usage)]
+    compactions = [tokens_of(step) for step in _compaction_steps(usage)]
     billed = _block(usage, _BILLED)
     if billed:
         usage = {**usage, **billed}

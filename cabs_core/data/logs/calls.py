@@ -20,8 +20,8 @@ from cabs_core.data.endpoints.usage import (
     OUTPUT,
     TOTAL,
     Tokens,
-    read_tokens,
     read_usage,
+    tokens_of,
 )
 from cabs_core.data.tables.cells import as_number
 from cabs_core.data.tables.dotted import at, parsed
@@ -358,7 +358,7 @@ def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
 
 def usage_counts(call: LoggedCall, form: Format) -> Tokens | None:
     """Return the counts of the first sound usage block of the provider, or None if the record has none."""
-    found = (read_tokens(block) for block in _usage_blocks(call, form))
+    found = (tokens_of(block) for block in _usage_blocks(call, form))
     return next((tokens for tokens in found if tokens is not None), None)
 
 

@@ -16,7 +16,7 @@ from cabs_core.base.amounts import COST_UNITS, unit_of
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.base.paths import suffix_of
 from cabs_core.data.endpoints.request import chat_text
-from cabs_core.data.endpoints.usage import FIELDS, read_tokens
+from cabs_core.data.endpoints.usage import FIELDS, tokens_of
 from cabs_core.data.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
 from cabs_core.data.logs.calls import (
     RULES,
@@ -448,7 +448,7 @@ def _usage_and_cost(
             blocks.append({name: cells[name][i] for name in cells if name in FIELDS})
         if tier is not None:
             blocks = [{"service_tier": tier, **b} if isinstance(b, Mapping) else b for b in blocks]
-        counts = next((tokens for tokens in map(read_tokens, blocks) if tokens is not None), None)
+        counts = next((tokens for tokens in map(tokens_of, blocks) if tokens is not None), None)
         if counts is None:
             unreadable += "usage" in found.named and any(block not in (None, "") for block in blocks)
             continue

@@ -9,12 +9,11 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.errors import DataError, counted, listed
+from cabs_core.base.errors import DataError, counted, did_you_mean, listed
 from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.logs.calls import moment
 from cabs_core.data.outcomes.judges import mean_of_judges
 from cabs_core.data.outcomes.table import Outcomes, QueryTable, text_array
-from cabs_core.data.pool_files.messages import did_you_mean
 from cabs_core.data.tables.cells import Place, number_column, text_column, text_or_blank
 
 _NUMBERS = {

@@ -200,7 +200,7 @@ def _is_token_limit(value: Any) -> bool:
 
 
 class Collect(Strict):
-    """How a table of outcomes is collected: prompts from `source.path`, models from `models`."""
+    """Settings of the collection of a table of outcomes: prompts from `source.path`, models from `models`."""
 
     upstreams: Text  #: path of the upstreams file of `cabs serve`, relative to the pool file
     #: most USD that the answers of all runs may cost together. No call is made that could exceed the limit

@@ -5,15 +5,13 @@ pydantic finds the faults; this module turns its findings into sentences, since 
 line of a field nor for which kind of source a field exists.
 """
 
-import difflib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
 from cabs_core.base.catalog.sources import sources
-from cabs_core.base.errors import PoolError, printable, shortened
+from cabs_core.base.errors import PoolError, did_you_mean, printable, shortened
 from cabs_core.data.pool_files import plain_yaml
 from cabs_core.data.pool_files.config import kind_of_source, pool_class, source_class
 from cabs_core.data.pool_files.removed import replaced_scorer, replacement
@@ -38,14 +36,6 @@ _TYPES_IN_YAML = {
     "a valid number": "a number",
     "a valid boolean": "true or false",
 }
-
-
-def did_you_mean(name: str, known: Sequence[str]) -> str:
-    """Return ` Did you mean 'x'?` with the known name that is most like `name`, or '' if none is like it."""
-    close = difflib.get_close_matches(str(name)[:200], known, n=1, cutoff=0.6)
-    if not close:
-        return ""
-    return f" Did you mean {close[0]!r}?"
 
 
 def shown_path(path: Path) -> str:

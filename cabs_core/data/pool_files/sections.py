@@ -37,7 +37,7 @@ MOST_FOLDS = 20
 
 
 class Split(Strict):
-    """How prompts are split into train, validation and test. A prompt text stands in one split only."""
+    """Settings of the split of prompts into train, validation and test. A prompt stands in one split only."""
 
     #: random: by chance. by_prompt: by a hash, so that a prompt stays in its split when the table grows.
     #: by_task: whole tasks go to test (distribution shift). column: by a column of the table. default: the

@@ -5,9 +5,9 @@ from pathlib import Path
 from pkgutil import resolve_name
 
 from cabs_core.base.catalog.policies import name_and_options, policy_record
-from cabs_core.base.errors import PolicyError, PoolError
+from cabs_core.base.errors import PolicyError, PoolError, did_you_mean
 from cabs_core.base.paths import pools_dir
-from cabs_core.data.pool_files.messages import did_you_mean, pool_error, shown_path
+from cabs_core.data.pool_files.messages import pool_error, shown_path
 from cabs_core.data.pool_files.read import PoolFile, read_pool_file
 
 SHIPPED = Path(__file__).parent / "shipped"

@@ -9,8 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from cabs_core.base.errors import DataError, listed
-from cabs_core.data.pool_files.messages import did_you_mean
+from cabs_core.base.errors import DataError, did_you_mean, listed
 from cabs_core.data.tables.cells import Place
 from cabs_core.data.tables.dotted import at, column_of, shape
 

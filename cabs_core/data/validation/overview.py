@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabs_core.base.catalog.encoders import encoder_record, encoders
-from cabs_core.base.errors import DataError, PoolError, counted, listed
+from cabs_core.base.errors import DataError, PoolError, counted, did_you_mean, listed
 from cabs_core.base.utility import margin
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes import Outcomes, load_outcomes, splits_of_pool
@@ -17,7 +17,6 @@ from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.columns import CostColumn
-from cabs_core.data.pool_files.messages import did_you_mean
 from cabs_core.data.pool_files.pool import TODAY_LOG, TODAY_NONE
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
 from cabs_core.data.tables.cells import Place

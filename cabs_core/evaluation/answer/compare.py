@@ -244,10 +244,9 @@ def ends_of_draws(
 def p_value_of_draws(draws: np.ndarray, estimate: float, *, independent: float, acceleration: float) -> float:
     """Return the one-sided p-value of the hypothesis that a figure is 0 or less, from its bootstrap draws.
 
-    It is the error at which the lower end of `ends_of_draws` is 0. If no draw is 0 or less, the share of such
-    draws is that of a normal distribution with the mean and the spread of the draws: one divided by the
-        number
-    of draws would not do for an option among many, whose share of the error is small.
+    The p-value is the error at which the lower end of `ends_of_draws` is 0. If no draw is 0 or less, the
+    share of such draws is that of a normal distribution with the mean and the spread of the draws. One
+    divided by the number of draws would not do for an option among many, whose share of the error is small.
 
     Args:
         draws: `[draws]` of the figure.
@@ -286,6 +285,12 @@ def _accelerated_level(quantile: float, bias: float, acceleration: float) -> flo
     return float(special.ndtr(bias + shifted / scale))
 
 
+def normal_error(quality: Difference) -> float:
+    """Standard error at which a normal distribution has a 95 % interval as wide as that of `quality`."""
+    low, high = quality.interval(LEVEL / 2)
+    return (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))
+
+
 def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisions) -> float:
     """Number of times as large as `quality` says the error of a cross-fitted option's difference is.
 
@@ -295,8 +300,7 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
     """
     if played.exported is None:
         return CROSS_FITTED
-    low, high = quality.interval(LEVEL / 2)
-    error = (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))
+    error = normal_error(quality)
     other = Pair.of(table, played.exported, played.weights).quality(table.clusters).standard_error
     if error > 0 and other > 0:
         return math.hypot(CROSS_FITTED, other / error)

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from cabs_core.evaluation.answer.compare import (
     Difference,
@@ -12,11 +11,11 @@ from cabs_core.evaluation.answer.compare import (
     cross_fitted_factor,
     ends_of_draws,
     monies,
+    normal_error,
     p_value_of_draws,
     quality_of,
     weights_paid,
 )
-from cabs_core.evaluation.answer.rule import LEVEL
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
 
@@ -128,9 +127,9 @@ def worth_of(
     plain = value * pair.mean(pair.score - pair.other_score) - dearer
     gain = value * quality.mean - dearer
     stretch = 1.0
-    plain_error = _error(pair.quality(clusters))
+    plain_error = normal_error(pair.quality(clusters))
     if plain_error > 0:
-        stretch = max(_error(quality) / plain_error, 1.0)
+        stretch = max(normal_error(quality) / plain_error, 1.0)
     return Worth(
         gain=gain,
         draws=(draws - plain) * stretch + gain,
@@ -138,9 +137,3 @@ def worth_of(
         acceleration=lost.saving_acceleration,
         known=money.known,
     )
-
-
-def _error(quality: Difference) -> float:
-    """Standard error at which a normal distribution has a 95 % interval as wide as that of `quality`."""
-    low, high = quality.interval(LEVEL / 2)
-    return (high - low) / 2.0 / -float(special.ndtri(LEVEL / 2))

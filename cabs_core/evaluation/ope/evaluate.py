@@ -29,12 +29,10 @@ from cabs_core.evaluation.ope.intervals import (
 )
 from cabs_core.evaluation.ope.models import earlier_model, folds, outcome_model
 
-#: smallest share of the target's probability on arms that the log can play; the log cannot tell at or below
-#: it
+#: share of the target's probability on arms that the log can play; at this share or less the log cannot tell
 COVERAGE = 0.5
-#: largest distance of the mean weight from the coverage in standard errors; beyond it the propensities
-#: cannot be
-#: those that the log was drawn with
+#: largest distance of the mean weight from the coverage, in standard errors; beyond this distance the
+#: propensities cannot be those that the log was drawn with
 STRANGE = 5.0
 #: largest share of the target's probability that SWITCH-DR may leave to the model and still have an interval
 CUT = 0.005

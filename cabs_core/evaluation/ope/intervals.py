@@ -8,8 +8,7 @@ unequal numbers of others (`LoggedData.shares`), m and c are multiplied by that 
 The usual standard error is too small for such means, and is corrected by the logged probabilities:
 
 * The log is large enough if its expected effective size n (E|c|)^2 / E[c^2] is. The weights that were drawn
-do
-  not decide, since a log in which rare arms happened not to be drawn looks better than it is.
+  do not decide, since a log in which rare arms happened not to be drawn looks better than it is.
 * The variance of c e is at least E[c^2] times the weighted mean of e^2, however seldom large c were drawn.
 
 An interval is Student's, with this error, the effective size (or the number of clusters, if that is smaller)

@@ -148,7 +148,7 @@ class Record(Recipe):
 
     @property
     def other_version(self) -> str:
-        """Why this version cannot use the artifact, in words. Empty if this version wrote the record."""
+        """Reason why this version cannot use the artifact. Empty if this version wrote the record."""
         return ""
 
     @staticmethod

@@ -92,8 +92,8 @@ COVERED = (
     *(
         f"cabs_core.data.pool_files.{name}"
         for name in (
-            *("collect", "columns", "config", "log", "policy_names", "pool"),
-            *("prompts", "removed", "sections", "strict", "table"),
+            *("collect", "columns", "config", "log", "messages", "policy_names"),
+            *("pool", "prompts", "removed", "sections", "strict", "table"),
         )
     ),
     "cabs_core.algorithms.solver.reference",  # what the kernels are compared with; nothing is played by it

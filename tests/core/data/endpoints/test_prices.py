@@ -10,7 +10,7 @@ import pytest
 
 from cabs_core.base.amounts import Amount, read_amount, unit_of
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_core.data.endpoints.usage import Tokens, read_tokens, read_usage
+from cabs_core.data.endpoints.usage import Tokens, read_usage, tokens_of
 from cabs_core.data.pool_files.prices import CallPrice
 
 URL = "http://127.0.0.1:8000/v1"
@@ -66,7 +66,7 @@ def test_a_cost_in_another_currency_is_not_read_as_dollars():
     bill = Upstream(url=URL, price=PRICE).bill(usage)
     assert bill.cost == pytest.approx((30 * 3 + 20 * 15) / 1e6) and bill.unpriced == ("a cost in CNY",)
     in_an_object = {**usage, "currency": None, "cost": {"amount": 0.7, "currency": "EUR"}}
-    assert read_tokens(in_an_object).currency == "EUR"
+    assert tokens_of(in_an_object).currency == "EUR"
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_a_cost_in_another_currency_is_not_read_as_dollars():
     ],
 )
 def test_the_providers_own_cost_is_read_with_its_unit(more, usd):
-    tokens = read_tokens({"prompt_tokens": 3, "completion_tokens": 2, **more})
+    tokens = tokens_of({"prompt_tokens": 3, "completion_tokens": 2, **more})
     assert tokens.usd == (None if usd is None else pytest.approx(usd))
 
 
@@ -110,7 +110,7 @@ def test_the_providers_own_cost_is_read_with_its_unit(more, usd):
     ],
 )
 def test_counts_in_the_words_of_providers(usage, counts):
-    assert read_tokens(usage) == counts
+    assert tokens_of(usage) == counts
 
 
 def test_searches_in_the_output_of_a_reply_are_counted_once_each():
@@ -121,9 +121,9 @@ def test_searches_in_the_output_of_a_reply_are_counted_once_each():
         {"type": "web_search_call"},
         {"type": "message"},
     ]
-    assert read_tokens(read_usage({"usage": usage, "output": output})).searches == 2
+    assert tokens_of(read_usage({"usage": usage, "output": output})).searches == 2
     gateway = {"usage": usage, "provider_metadata": {"gateway": {"cost": "0.003"}}}
-    assert read_tokens(read_usage(gateway)).usd == 0.003
+    assert tokens_of(read_usage(gateway)).usd == 0.003
     assert read_usage({"usage": None}) is None and read_usage([]) is None
 
 
@@ -140,7 +140,7 @@ def test_amounts_with_and_without_a_unit():
 @pytest.mark.skipif(not CASES.exists(), reason="the shared cases are not here")
 def test_bills_of_public_situations():
     for case in json.loads(CASES.read_text()):
-        tokens, expected = read_tokens(case["usage"]), case["tokens"]
+        tokens, expected = tokens_of(case["usage"]), case["tokens"]
         if expected is None:
             assert tokens is None, case["what"]
             continue

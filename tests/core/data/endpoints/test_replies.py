@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.data.endpoints.dialects import check_answer, read_answer_text
-from cabs_core.data.endpoints.replies import Meaning, judge, meaning_of, retry_after
+from cabs_core.data.endpoints.replies import Meaning, judge, meaning, retry_after
 
 REPLIES = [json.loads(line) for line in Path(__file__).with_name("replies.jsonl").read_text().splitlines()]
 
@@ -24,7 +24,7 @@ def test_meaning(reply):
     content = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     for form in (content, body):
         found = judge(reply["status"], {}, form)
-        assert meaning_of(reply["status"], {}, form) == found.meaning
+        assert meaning(reply["status"], {}, form) == found.meaning
         if found.is_certain:
             assert found.meaning == reply["means"]
         else:
@@ -72,12 +72,12 @@ def test_words_of_the_caller_say_nothing():
 
 
 def test_headers_say_it_too():
-    assert meaning_of(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
-    assert meaning_of(500, {"Retry-After": "7"}, b"") == "wait" and meaning_of(500, {}, b"") == "retry"
+    assert meaning(400, {"x-amzn-ErrorType": "ThrottlingException"}, b"{}") == "wait"
+    assert meaning(500, {"Retry-After": "7"}, b"") == "wait" and meaning(500, {}, b"") == "retry"
     quota = {
         "error": {"message": "You exceeded your current quota, please check your plan and billing details."}
     }
-    assert meaning_of(429, {}, quota) == "account" and meaning_of(429, {"retry-after": "9"}, quota) == "wait"
+    assert meaning(429, {}, quota) == "account" and meaning(429, {"retry-after": "9"}, quota) == "wait"
     assert retry_after({"Retry-After": "60s"}) == 60
     assert retry_after({"Retry-After": "7"}) == 7 and retry_after({"retry-after-ms": "500"}) == 0.5
     assert retry_after({"retry-after": "soon"}) is None and retry_after({"retry-after": "nan"}) is None

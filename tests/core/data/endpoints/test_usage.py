@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.data.endpoints.upstreams import Upstream
-from cabs_core.data.endpoints.usage import estimate_tokens, read_tokens
+from cabs_core.data.endpoints.usage import estimate_tokens, tokens_of
 from cabs_core.data.pool_files.prices import CallPrice
 from cabs_server.streams import Events
 
@@ -39,7 +39,7 @@ USAGES = [json.loads(line) for line in Path(__file__).with_name("usages.jsonl").
 def test_counts(case):
     """Each line of `usages.jsonl` is a usage block with input, output, cached, cache_write and reasoning."""
     usage, counts = case["usage"], case["counts"]
-    tokens = read_tokens(usage)
+    tokens = tokens_of(usage)
     assert (tokens.input, tokens.output, tokens.cached, tokens.cache_write, tokens.reasoning) == tuple(counts)
     into, out, cached, written, _ = counts
     usd = (into - cached - written + 0.1 * cached + 1.25 * written + 10 * out) / 1e6
@@ -92,7 +92,7 @@ NAMES = (
     )
 )
 def test_no_part_is_larger_than_its_whole(usage):
-    tokens = read_tokens(usage)
+    tokens = tokens_of(usage)
     if tokens is not None:
         assert (
             0 <= tokens.cached + tokens.cache_write <= tokens.input and 0 <= tokens.reasoning <= tokens.output
@@ -110,10 +110,10 @@ def test_a_stream_that_breaks_off_costs_what_was_written():
     piece = {"type": "content_block_delta", "delta": {"type": "text_delta", "text": "x" * 400}}
     for body in (start, piece):
         events.feed(f"data: {json.dumps(body)}\n\n".encode())
-    assert (read_tokens(events.reported).input, read_tokens(events.reported).output) == (30, 100)
+    assert (tokens_of(events.reported).input, tokens_of(events.reported).output) == (30, 100)
     for body in ({"type": "message_delta", "usage": {"output_tokens": 77}}, {"type": "message_stop"}):
         events.feed(f"data: {json.dumps(body)}\n\n".encode())
-    assert read_tokens(events.reported).output == 77
+    assert tokens_of(events.reported).output == 77
 
 
 def test_what_is_kept_for_an_hour_costs_more():
@@ -149,7 +149,7 @@ def test_where_streams_have_their_counts(events, mark):
     data = "".join(f"data: {json.dumps(event)}{mark}" for event in events).encode()
     passed = [event for at in range(0, len(data), 7) for event in read.feed(data[at : at + 7])]
     assert b"".join(passed) == data and read.id == "c1"
-    assert (read_tokens(read.reported).input, read_tokens(read.reported).output) == (5, 2)
+    assert (tokens_of(read.reported).input, tokens_of(read.reported).output) == (5, 2)
 
 
 def test_counts_that_an_end_leaves_open_stay():
@@ -159,7 +159,7 @@ def test_counts_that_an_end_leaves_open_stay():
     read = Events("messages")
     for event in ({"type": "message_start", "message": begin}, {"type": "message_delta", "usage": end}):
         read.feed(f"data: {json.dumps(event)}\n\n".encode())
-    counted = read_tokens(read.usage)
+    counted = tokens_of(read.usage)
     assert (counted.input, counted.output, counted.cached) == (65, 15, 40)
 
 
@@ -171,7 +171,7 @@ def test_an_error_keeps_its_words_beside_the_choice_that_broke_off():
 
 
 def test_sources_of_a_live_search_are_billed_as_searches() -> None:
-    counted = read_tokens({"prompt_tokens": 100, "completion_tokens": 50, "num_sources_used": 4})
+    counted = tokens_of({"prompt_tokens": 100, "completion_tokens": 50, "num_sources_used": 4})
     assert counted is not None and counted.searches == 4
     assert counted.cost(CallPrice(input=0, output=0, per_search=0.025)) == pytest.approx(0.1)
 
@@ -179,7 +179,7 @@ def test_sources_of_a_live_search_are_billed_as_searches() -> None:
 def test_a_call_that_stays_in_one_country_has_a_tier_unless_it_may_go_anywhere() -> None:
     usage = {"input_tokens": 1_000_000, "output_tokens": 0}
     price = CallPrice(input=2.0, output=10.0, tiers={"us": 1.1})
-    kept = read_tokens({**usage, "inference_geo": "us"})
-    anywhere = read_tokens({**usage, "inference_geo": "global"})
+    kept = tokens_of({**usage, "inference_geo": "us"})
+    anywhere = tokens_of({**usage, "inference_geo": "global"})
     assert kept is not None and anywhere is not None
     assert (kept.cost(price), anywhere.cost(price)) == (pytest.approx(2.2), pytest.approx(2.0))

@@ -211,6 +211,12 @@ def test_editing_a_module_concerns_exactly_what_can_run_it(watched, name: str) -
     assert not beyond, f"in its version but never imported: {sorted(beyond)}"
 
 
+@pytest.mark.parametrize("name", stages.POOL_STAGES)
+def test_the_wording_of_messages_about_pool_files_makes_no_stage_stale(name: str) -> None:
+    reading = {f"cabs_core.data.pool_files.{module}" for module in ("messages", "read")}
+    assert not reading & modules_of(name)
+
+
 def test_policies_concern_their_own_replays_and_no_stage_of_the_data() -> None:
     for name in ("outcomes", "splits", "prompt_embeddings", "oracles", "replay_problem"):
         reached = {m for m in modules_of(name) if m.startswith("cabs_core.algorithms.policies.")}
