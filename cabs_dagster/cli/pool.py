@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from cabs_core.base.command import HelpGroup
+from cabs_core.base.errors import CabsError
 from cabs_core.data.pools.completion import complete_pool
 
 if TYPE_CHECKING:
@@ -56,7 +58,11 @@ def add(file: Path, trust_commands: bool, today: str | None) -> None:
     elif not sources()[given.pool.source.kind].remote:
         from cabs_core.data.validation.overview import overview
 
-        seen = overview(given)
+        try:
+            seen = overview(given)
+        except CabsError:
+            _show_receipt(given)  # what was left out may be why the rest does not do
+            raise
         click.echo(seen.text)
         if given.pool.source.kind == "file":
             today = _todays_model(given, seen.outcomes, today)
@@ -75,6 +81,16 @@ def add(file: Path, trust_commands: bool, today: str | None) -> None:
         )
     verb = "collect" if given.pool.collected else "run"
     click.echo(f"next: cabs {verb} --pool {added.pool_file.pool.name}")
+
+
+def _show_receipt(given: PoolFile) -> None:
+    """Print what was read of a log, what was left out, and what was not read, if the log can be read."""
+    from cabs_core.data.outcomes.from_logs import receipt_of_pool
+
+    with suppress(CabsError):  # the error of the overview is shown
+        receipt = receipt_of_pool(given)
+        if receipt is not None:
+            click.echo(str(receipt))
 
 
 def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | None:

@@ -17,6 +17,7 @@ from cabs_core.data.endpoints.prices import doubt_of_costs
 from cabs_core.data.endpoints.usage import Tokens
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.logs.read import Log, read_log
+from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.data.pool_files.log import LogPool
@@ -74,19 +75,41 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
         if values.notna().any():
             frame[name] = values.fillna(_NO_TASK) if name == "task" else values
     raw = RawOutcomes.from_tidy(frame, origin=str(path))
-    receipt = asdict(log.receipt)
     pool = pool_file.pool
     assert isinstance(pool, LogPool)
-    prices = _prices_by_name_in_log(pool)
-    by_price = costs_by_price(log, prices)
-    notes = [
-        *notes_on_unit(log, by_price),
-        *_notes_on_missing_prices(log, prices, all_calls=pool.missing != "price"),
-    ]
-    receipt["notes"] = [*receipt["notes"], *notes]
+    by_price = costs_by_price(log, _prices_by_name_in_log(pool))
+    receipt = asdict(_receipt_with_prices(log, pool, by_price))
     priced = np.full(raw.scores.shape, np.nan)
     priced[np.arange(len(log)), [raw.arms.index(name) for name in log.frame["model"]]] = by_price
     return replace(raw, priced_costs=priced, report={**raw.report, "receipt": receipt})
+
+
+def receipt_of_pool(pool_file: PoolFile) -> Receipt | None:
+    """Return the receipt of a pool's log, also of a log that is too small for a pool.
+
+    Return None if the pool's source is no log or the event log of a router, which has no receipt.
+
+    Raises:
+        DataError: the log cannot be read.
+    """
+    pool = pool_file.pool
+    if not isinstance(pool, LogPool) or is_event_log(pool_file.table_path()):
+        return None
+    log = log_of_pool(pool_file)
+    return _receipt_with_prices(log, pool, costs_by_price(log, _prices_by_name_in_log(pool)))
+
+
+def _receipt_with_prices(log: Log, pool: LogPool, by_price: np.ndarray) -> Receipt:
+    """Return the receipt of a log with notes on the unit of costs and on prices that lack a tier or searches.
+
+    Args:
+        by_price: USD of each call by a price, `[n]`, see `costs_by_price`.
+    """
+    notes = [
+        *notes_on_unit(log, by_price),
+        *_notes_on_missing_prices(log, _prices_by_name_in_log(pool), all_calls=pool.missing != "price"),
+    ]
+    return replace(log.receipt, notes=[*log.receipt.notes, *notes])
 
 
 def _prices_by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:

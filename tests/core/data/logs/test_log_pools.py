@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.prompts import read_prompts
@@ -16,6 +17,7 @@ from cabs_core.data.outcomes import from_logs, load_outcomes
 from cabs_core.data.pool_files import read_pool_file
 from cabs_core.data.pool_files.prices import CallPrice
 from cabs_core.data.validation.overview import overview
+from cabs_dagster.cli.main import main
 
 NAMES = ["gpt-x", "openai/gpt-x", "gpt-x-2026-03-05", "small", "azure/small"]
 GPT = "gpt-x: [gpt-x, openai/gpt-x, gpt-x-2026-03-05, gpt-x-2027-01-01]"
@@ -83,6 +85,20 @@ def test_the_receipt_is_printed_with_the_pool(tmp_path: Path, cabs_home: Path) -
     assert "models: {small: [small, azure/small]}" in two
     with pytest.raises(DataError, match=r"split_sizes.*95 calls.* 70 .*5 failed"):
         overview(read_pool_file(pool(tmp_path, MERGED)))
+
+
+def test_a_log_that_is_too_small_for_a_pool_still_says_what_was_read_and_left_out(tmp_path, cabs_home):
+    path = tmp_path / "one.yaml"
+    path.write_text("source: {kind: logs, path: log.jsonl}\n")
+    row = {"prompt": "hello", "model": "m", "score": 1, "cost": 0.001, "status": 200, "shoe_size": 43}
+    failed = row | {"status": 500}
+    (tmp_path / "log.jsonl").write_text(f"{json.dumps(row)}\n{json.dumps(failed)}\n")
+    found = CliRunner().invoke(main, ["pool", "add", str(path)])
+    assert found.exit_code == 2 and "holds one model, 'm'" in found.output
+    lines = found.output.splitlines()
+    assert "2 records" in lines[0] and "1 call kept" in lines[0]
+    assert any(line.startswith("left out: 1 failed") for line in lines)
+    assert any(line.startswith("not read:") and "shoe_size" in line for line in lines)
 
 
 @pytest.mark.parametrize(
