@@ -194,7 +194,10 @@ def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
 
 def _spec(key: dg.AssetKey, model: SqlModel) -> dg.AssetSpec:
     """Return the asset spec of an SQL model."""
-    kind = "view" if model.materialized == "view" else "parquet"
+    if model.materialized == "view":
+        kind = "view"
+    else:
+        kind = "parquet"
     spec = dg.AssetSpec(
         **specs.common("marts", "marts", "sql", "duckdb", kind, path=path_of(key)),
         deps=[
@@ -302,5 +305,8 @@ def _metadata(cabs: CabsResource, model: SqlModel, made: Made) -> dict[str, Any]
                 for column, parents in summary["_lineage"].items()
             }
         )
-    computed = "reused, nothing changed" if made.reused else "computed in this run"
+    if made.reused:
+        computed = "reused, nothing changed"
+    else:
+        computed = "computed in this run"
     return values | places | {"computed": computed} | figures(summary)

@@ -82,4 +82,6 @@ def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValu
     A page that is served over HTTP cannot link to a file.
     """
     url = page_url(parts, name)
-    return dg.MetadataValue.url(url) if url else dg.MetadataValue.path(made.folder / (name or "index.html"))
+    if url:
+        return dg.MetadataValue.url(url)
+    return dg.MetadataValue.path(made.folder / (name or "index.html"))

@@ -136,7 +136,9 @@ def _deployed_id(pool: str) -> str:
     from cabs_core.router.bundle import HEADER, read_manifest  # here: loading stays quick
 
     place = deployed_folder(pool)
-    return read_manifest(place, verify=False).id if (place / HEADER).is_file() else ""
+    if (place / HEADER).is_file():
+        return read_manifest(place, verify=False).id
+    return ""
 
 
 def _record_change(context: dg.AssetExecutionContext, found: dict[str, Any]) -> None:

@@ -78,7 +78,10 @@ def _linked(declared: Declared) -> Any:
 def _with_reference(spec: dg.AssetSpec, step: dg.LocalFileCodeReference) -> dg.AssetSpec:
     """Return a spec with a link to the source of its step after the links that it has."""
     known = spec.metadata.get(REFERENCES)
-    others = known.code_references if isinstance(known, dg.CodeReferencesMetadataValue) else []
+    if isinstance(known, dg.CodeReferencesMetadataValue):
+        others = known.code_references
+    else:
+        others = []
     links = dg.CodeReferencesMetadataValue(code_references=[*others, step])
     return spec.merge_attributes(metadata={REFERENCES: links})
 

@@ -225,7 +225,10 @@ class ChainRunner(ABC):
             parts: the parts that are made next, all of one kind. Empty: nothing is due.
             done: kinds that were looked at before.
         """
-        next_kind = KINDS.index(parts[0].kind) if parts else len(KINDS)
+        if parts:
+            next_kind = KINDS.index(parts[0].kind)
+        else:
+            next_kind = len(KINDS)
         idle = [kind for kind in KINDS[:next_kind] if kind not in done]
         names = [_NAMES[kind] for kind in idle if kind in _NAMES]
         if names:

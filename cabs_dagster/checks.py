@@ -174,7 +174,10 @@ def trace_result(
     text = "; ".join(once(bad)) or f"{len(findings)} traces are sound"
     if missing:
         text += f"; {len(missing)} policies of the pool were not played yet: {', '.join(missing)}"
-    severity = "WARN" if missing and findings and not bad else "ERROR"
+    if missing and findings and not bad:
+        severity = "WARN"
+    else:
+        severity = "ERROR"
     passed = bool(findings) and not bad and not missing
     return _result("replay", TRACE, severity, text, passed, {"policies": table(rows)})
 
@@ -205,7 +208,10 @@ def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResul
         deployment: what `cabs_core.pipeline.stages.deployment.deploy` found.
     """
     comparable = bool(deployment.get("comparable", True))
-    why = "they can be compared" if comparable else deployment["reason"]
+    if comparable:
+        why = "they can be compared"
+    else:
+        why = deployment["reason"]
     return [
         _result("deployed_router", NOT_WORSE, "WARN", deployment["reason"], deployment["passed"], {}),
         _result("deployed_router", COMPARABLE, "ERROR", why, comparable, {}),
@@ -216,7 +222,10 @@ def router_results(summary: RouterSummary, names: set[str]) -> Iterator[dg.Asset
     """Yield the results of the named checks of a pool's router. A pool without a router gives warnings."""
     for name, (passed, text) in verdicts(summary).items():
         if name in names:
-            severity = "ERROR" if name == "same_decisions" and summary.same else "WARN"
+            if name == "same_decisions" and summary.same:
+                severity = "ERROR"
+            else:
+                severity = "WARN"
             yield _result("router", name, severity, text, passed, {})
 
 

@@ -100,7 +100,9 @@ def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
     for name in sorted(files, reverse=True):
         if name.endswith(".parquet") and (folder / name).is_file():
             kinds |= {field.name: str(field.type) for field in pq.read_schema(folder / name)}
-    return declared(stage, kinds) if kinds else {}
+    if kinds:
+        return declared(stage, kinds)
+    return {}
 
 
 def _texts(stage: str) -> Mapping[str, str]:

@@ -79,7 +79,10 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
                 f"{context.path / 'defs.yaml'}: `pools` is {self.pools!r}, but {pools} is no folder: make "
                 "it, and put pool files into it"
             )
-        prefix = self.name if self.key_prefix is None else self.key_prefix
+        if self.key_prefix is None:
+            prefix = self.name
+        else:
+            prefix = self.key_prefix
         location = Location(
             name=self.name,
             prefix=tuple(part for part in prefix.split("/") if part),

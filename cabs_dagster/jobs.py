@@ -43,7 +43,10 @@ def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) ->
     if not config.dry_run:
         for trace in traces:
             prune(store, trace)
-    verb = "would be deleted" if config.dry_run else "deleted"
+    if config.dry_run:
+        verb = "would be deleted"
+    else:
+        verb = "deleted"
     context.log.info(f"{len(traces)} traces ({size:.1f} MB) {verb}")
     context.add_output_metadata({"traces": len(traces), "megabytes": size, "deleted": not config.dry_run})
 

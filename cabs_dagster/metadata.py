@@ -94,7 +94,10 @@ def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
         data: bytes, or base64 text.
         kind: `png` or `svg+xml`.
     """
-    text = data if isinstance(data, str) else base64.b64encode(data).decode()
+    if isinstance(data, str):
+        text = data
+    else:
+        text = base64.b64encode(data).decode()
     return {name: dg.MetadataValue.md(f"![{name}](data:image/{kind};base64,{text})")}
 
 
@@ -121,7 +124,10 @@ def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
         else:
             text = json.dumps(value, default=str)
             small = len(text) < _LARGEST_JSON
-            values[name] = dg.MetadataValue.json(json.loads(text)) if small else text[:_LARGEST_TEXT]
+            if small:
+                values[name] = dg.MetadataValue.json(json.loads(text))
+            else:
+                values[name] = text[:_LARGEST_TEXT]
     if "rows" in summary:
         values["dagster/row_count"] = int(summary["rows"])
     for name, text in summary.get("_images", {}).items():

@@ -123,7 +123,9 @@ def in_location(function: Callable[..., Any]) -> Callable[..., Any]:
 def named(name: str) -> str:
     """Return the name of a job, sensor, schedule, resource or partition set in the current location."""
     location = current()
-    return f"{location.name}_{name}" if location.name else name
+    if location.name:
+        return f"{location.name}_{name}"
+    return name
 
 
 def tag(word: str) -> str:

@@ -243,7 +243,10 @@ def observations(
             events.append(event)
         if changed:
             settings[chain.pool.name] = changed
-    versions = planner.versions(pending=pending) if sources else {}
+    if sources:
+        versions = planner.versions(pending=pending)
+    else:
+        versions = {}
     for (path, partition), version in versions.items():
         asset = key(path)
         known = _last(instance, asset, partition or None)
@@ -270,7 +273,10 @@ def _of_pool(
     before = _observed_value(known, "settings")
     if before == settings and _observed_value(known, "due") == waits:
         return None, []
-    changed = differences(before, settings) if isinstance(before, dict) else []
+    if isinstance(before, dict):
+        changed = differences(before, settings)
+    else:
+        changed = []
     if changed:
         files = chain.pool_file.external_files()  # a hash says nothing to people
         names = [text.partition(":")[0] for text in changed]
@@ -301,10 +307,14 @@ def _last(
     """Return the newest observation of an asset and partition, or None if there is none."""
     records_of = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
     records = instance.fetch_observations(records_of, limit=1).records
-    return records[0].asset_observation if records else None
+    if records:
+        return records[0].asset_observation
+    return None
 
 
 def _observed_value(observed: dg.AssetObservation | None, name: str) -> Any:
     """Return a value of an observation's metadata, or None if there is none."""
     value = observed.metadata.get(name) if observed else None
-    return None if value is None else value.value
+    if value is None:
+        return None
+    return value.value

@@ -54,7 +54,9 @@ def _pool_waited_for(record: logging.LogRecord) -> str:
     if event is None or event.event_type != dg.DagsterEventType.ENGINE_EVENT:
         return ""
     pool = event.engine_event_data.metadata.get("pool")
-    return str(pool.value) if isinstance(pool, dg.PoolMetadataValue) else ""
+    if isinstance(pool, dg.PoolMetadataValue):
+        return str(pool.value)
+    return ""
 
 
 class _Line(logging.Formatter):
@@ -65,7 +67,9 @@ class _Line(logging.Formatter):
         if pool:
             return f"  {waiting_for(pool)}"
         message = record.getMessage().split(" - ", 3)[-1]
-        return f"  {message.splitlines()[0]}" if message.strip() else ""
+        if message.strip():
+            return f"  {message.splitlines()[0]}"
+        return ""
 
 
 def waiting_for(pool: str) -> str:

@@ -69,7 +69,10 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     the problems that were reported, and for each pool (empty: results) the content that was requested, when,
     and how often, so that nothing is requested at every tick.
     """
-    memory = json.loads(context.cursor) if context.cursor else {}
+    if context.cursor:
+        memory = json.loads(context.cursor)
+    else:
+        memory = {}
     reported = memory.get("reported", [])
     asked = memory.get("asked", {})
     active, errors = active_pools()
@@ -130,7 +133,10 @@ def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]
     """
     for part in parts:
         pool = part.pool
-        key = pool if part.rho is None else partitions.grid_key(pool, part.rho)
+        if part.rho is None:
+            key = pool
+        else:
+            key = partitions.grid_key(pool, part.rho)
         yield dg.RunRequest(
             run_key=f"{began}:{key}:{part.state}",
             job_name=named(JOB_OF[part.kind]),
@@ -167,7 +173,10 @@ def follow_up(
     if busy:  # a tick asks for runs or says why not, never both
         yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")
         return
-    first = pool if pool in planner.begun and planner.is_complete(pool) else ""
+    if pool in planner.begun and planner.is_complete(pool):
+        first = pool
+    else:
+        first = ""
     results = planner.next_results(first)
     if not results:
         yield dg.SkipReason("nothing is due")
@@ -180,7 +189,11 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
     The cursor holds the end of the newest run that was seen, and the failures that were sent within a day.
     """
     now = time.time()
-    memory: dict[str, Any] = json.loads(context.cursor) if context.cursor else {"until": now, "reported": {}}
+    memory: dict[str, Any]
+    if context.cursor:
+        memory = json.loads(context.cursor)
+    else:
+        memory = {"until": now, "reported": {}}
     reported = {key: at for key, at in memory["reported"].items() if now - at < SECONDS_PER_DAY}
     until = memory["until"]
     texts = []

@@ -84,7 +84,10 @@ def stage(
         after: assets that it depends on beside its inputs.
         where: its partitions, of which each is a pool. None means all pools.
     """
-    same_pool = None if where is None else dg.IdentityPartitionMapping()
+    if where is None:
+        same_pool = None
+    else:
+        same_pool = dg.IdentityPartitionMapping()
     read = ("pool_file", *POOL_STAGES[name].inputs, *after)
     deps = [dg.AssetDep(key(asset), partition_mapping=same_pool) for asset in read]
     made = {"code_version": stage_code_version(name), "deps": deps, "partitions_def": where or pools()}
@@ -99,7 +102,9 @@ def replay_code_version() -> str:
 def ray_tags() -> dict[str, str]:
     """Return tags by which a Ray step requests GPUs, if `CABS_RAY_GPUS` says how many a step needs."""
     gpus = os.environ.get("CABS_RAY_GPUS", "")
-    return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})} if gpus else {}
+    if gpus:
+        return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})}
+    return {}
 
 
 #: stands in the description of an asset with partitions that has a freshness policy

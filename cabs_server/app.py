@@ -154,7 +154,10 @@ class RouterServer:
             tick=self._tick,
         )
         self._tick(self._keeper.router, leads=False)
-        self._follower = None if settings.source is None else Follower(settings.source)
+        if settings.source is None:
+            self._follower = None
+        else:
+            self._follower = Follower(settings.source)
 
     def make_starlette(self) -> Starlette:
         """Return the application with its endpoints. `app.state` holds what endpoints need."""
@@ -239,7 +242,10 @@ class RouterServer:
     async def _lifespan(self, app: Starlette) -> AsyncIterator[None]:
         """Run the threads and connections of the server while it answers requests."""
         settings = self._settings
-        tracer = Tracer.exporting() if settings.otel else Tracer()
+        if settings.otel:
+            tracer = Tracer.exporting()
+        else:
+            tracer = Tracer()
         slots = RequestSlots(Limits(settings.max_body << 20, settings.requests_per_key, settings.requests))
         calls = CallSettings(
             cap=self._cap,

@@ -183,7 +183,10 @@ async def _send(call: Call, outgoing: Outgoing, seconds: float) -> aiohttp.Clien
     """
     payload = NotedPayload(io.BytesIO(outgoing.content), content_type="application/json")
     payload.call = call
-    total = None if outgoing.is_stream else max(call.request.seconds_left, 0.05)
+    if outgoing.is_stream:
+        total = None
+    else:
+        total = max(call.request.seconds_left, 0.05)
     call.response = await call.shared.client.post(
         f"{call.upstream.url}{PATHS.get(call.request.dialect, EMBEDDINGS)}",
         data=payload,
@@ -249,7 +252,10 @@ def _refused(call: Call, response: aiohttp.ClientResponse, content: bytes, reply
         call.breaker.released()
         return call.answer(status, response, content)
     if means in REFUSALS:
-        field = refused_field(reply.data) if means is Meaning.MODEL_REFUSES_FIELD else None
+        if means is Meaning.MODEL_REFUSES_FIELD:
+            field = refused_field(reply.data)
+        else:
+            field = None
         reason = f"{REFUSALS[means]} ({reason}{f', {field}' if field else ''})"
     elif means is Meaning.ACCOUNT:
         reason = f"{reason}: {ACCOUNT}, has no such model, or no credit is left"
@@ -343,7 +349,10 @@ async def _stream(
             reason = "ended early"
             yield error_event(f"{call.model} ended early", call.request.dialect)
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        status = "timeout" if isinstance(error, TimeoutError) else "error"
+        if isinstance(error, TimeoutError):
+            status = "timeout"
+        else:
+            status = "error"
         reason = f"broke off: {type(error).__name__}"
         yield error_event(f"{call.model} {reason}", call.request.dialect)
     except Exception as error:

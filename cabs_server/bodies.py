@@ -170,7 +170,9 @@ def top_fields(content: bytes) -> dict[str, Any]:
 
 def value_of(field: Any) -> Any:
     """Return the value of a field of `top_fields`."""
-    return _decoded(bytes(field)) if isinstance(field, msgspec.Raw) else field
+    if isinstance(field, msgspec.Raw):
+        return _decoded(bytes(field))
+    return field
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:

@@ -83,7 +83,9 @@ class Breaker:
         """closed, open or half-open."""
         if self._until is None:
             return "closed"
-        return "open" if self._clock() < self._until else "half-open"
+        if self._clock() < self._until:
+            return "open"
+        return "half-open"
 
     def allows(self) -> bool:
         """Return True if a call may be made now."""

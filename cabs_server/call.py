@@ -182,7 +182,10 @@ class Call:
         Args:
             kind: class of the exception that ended the call, or None.
         """
-        reason = "the answer was not sent" if kind is None else f"failed here: {kind.__name__}"
+        if kind is None:
+            reason = "the answer was not sent"
+        else:
+            reason = f"failed here: {kind.__name__}"
         is_cancelled = kind is None or issubclass(kind, asyncio.CancelledError | GeneratorExit)
         self.finish("broken" if is_cancelled else "error", reason=reason, billed=self.sent)
 
@@ -247,7 +250,10 @@ class Call:
             status, usage, written, billed: see `finish`. is_certain: see `Answer`.
         """
         what = self.shared.secrets.removed_text(what)
-        level = logging.INFO if status == "refused" else logging.WARNING
+        if status == "refused":
+            level = logging.INFO
+        else:
+            level = logging.WARNING
         logger.log(level, "upstream %s: %s", self.model, what)
         self.finish(status, usage=usage, written=written, reason=what, billed=billed or usage is not None)
         facts: dict[str, Any] = {
@@ -287,7 +293,10 @@ class Call:
         reason = shared.secrets.removed_text(reason)
         seconds = time.perf_counter() - self.begin
         facts: dict[str, Any] = {"status": status, "latency": seconds, "reason": reason[:200] or None}
-        response_id = shared.secrets.removed_text(response_id) if isinstance(response_id, str) else None
+        if isinstance(response_id, str):
+            response_id = shared.secrets.removed_text(response_id)
+        else:
+            response_id = None
         facts["response_id"] = response_id
         try:
             bill = self.upstream.bill(usage, partial(self._estimate, written) if billed else None)
@@ -296,7 +305,10 @@ class Call:
             facts["unpriced"] = ", ".join(bill.unpriced) or None
             if shared.cap is not None and bill.cost is not None:
                 shared.cap.add(self.model, bill.cost)
-            instead = None if self.decision is None else self.decision.expected_fallback_cost(bill.cost)
+            if self.decision is None:
+                instead = None
+            else:
+                instead = self.decision.expected_fallback_cost(bill.cost)
             shared.counters.call(self.model, status, reason, seconds, bill, instead)
         except Exception:  # the answer goes out, and its row is closed
             logger.exception("the end of a call could not be counted")
@@ -311,5 +323,8 @@ class Call:
         """Return estimated counts of tokens, from the request and from bytes of text that came."""
         chat = self.request.chat
         limit = self.upstream.sent_limit(chat)
-        most_output = None if limit is None else chat.output.answers * limit
+        if limit is None:
+            most_output = None
+        else:
+            most_output = chat.output.answers * limit
         return estimate_tokens(chat.tokens, written, most_output)

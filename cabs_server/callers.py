@@ -64,7 +64,9 @@ class Caller:
     @property
     def owner(self) -> str | None:
         """Name whose decisions the caller may score. None if the caller may score all."""
-        return None if self.admin or self.name == LOCAL else self.name
+        if self.admin or self.name == LOCAL:
+            return None
+        return self.name
 
 
 def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
@@ -184,4 +186,6 @@ def _refuse_proxy(request: Request) -> None:
 def request_id(request: Request) -> str:
     """Return the client's `x-request-id` if it is short and printable, otherwise a new id."""
     sent = request.headers.get("x-request-id", "")
-    return sent if _REQUEST_ID.fullmatch(sent) else uuid.uuid4().hex
+    if _REQUEST_ID.fullmatch(sent):
+        return sent
+    return uuid.uuid4().hex

@@ -136,7 +136,10 @@ async def _read_for_router(request: Request, dialect: str) -> tuple[ClientReques
         text = "background: an answer in the background cannot be fetched here; leave it out, or stream"
         raise Refused(400, text)
     model = "cabs" if read.model is None else read.model
-    match = _MODEL.fullmatch(model) if isinstance(model, str) else None
+    if isinstance(model, str):
+        match = _MODEL.fullmatch(model)
+    else:
+        match = None
     if match:
         return client_request(request, content, dialect, read, rho=match[1]), None, router
     if isinstance(model, str) and model in state.forwarder.upstreams.models:

@@ -50,7 +50,10 @@ def answer(dialect: str, model: str, tokens_in: float) -> dict[str, Any]:
     said: dict[str, Any] = {"text": model}
     if not is_plain:
         said = {"message": {"role": "assistant", "content": model}}
-    kind = "text_completion" if is_plain else "chat.completion"
+    if is_plain:
+        kind = "text_completion"
+    else:
+        kind = "chat.completion"
     choice = {"index": 0, "finish_reason": "stop", "logprobs": None, **said}
     return {"id": name, "object": kind, "created": 0, "model": model, "choices": [choice], "usage": usage}
 
@@ -86,9 +89,20 @@ def events(dialect: str, whole: dict[str, Any], *, with_usage: bool) -> list[byt
         return [_event({**body, "sequence_number": i}) for i, body in enumerate(bodies)]
     is_plain = dialect == "completions"
     common = {name: whole[name] for name in ("id", "created", "model")}
-    common["object"] = "text_completion" if is_plain else "chat.completion.chunk"
-    said: dict[str, Any] = {"text": model} if is_plain else {"delta": {"role": "assistant", "content": model}}
-    rest: dict[str, Any] = {"text": ""} if is_plain else {"delta": {}}
+    if is_plain:
+        common["object"] = "text_completion"
+    else:
+        common["object"] = "chat.completion.chunk"
+    said: dict[str, Any]
+    if is_plain:
+        said = {"text": model}
+    else:
+        said = {"delta": {"role": "assistant", "content": model}}
+    rest: dict[str, Any]
+    if is_plain:
+        rest = {"text": ""}
+    else:
+        rest = {"delta": {}}
     chunks = [
         {**common, "choices": [{"index": 0, "finish_reason": None, **said}]},
         {**common, "choices": [{"index": 0, "finish_reason": "stop", **rest}]},
@@ -99,5 +113,8 @@ def events(dialect: str, whole: dict[str, Any], *, with_usage: bool) -> list[byt
 
 
 def _event(body: dict[str, Any]) -> bytes:
-    name = f"event: {body['type']}\n" if "type" in body else ""
+    if "type" in body:
+        name = f"event: {body['type']}\n"
+    else:
+        name = ""
     return f"{name}data: {json.dumps(body)}\n\n".encode()

@@ -212,8 +212,14 @@ class Forwarder(Connections):
             usable = await self._reserve(router, request, states, resources)
             names = [state.model for state in usable]
             decision = await self._decide(router, request, names)
-            model = router.manifest.fallback if decision is None else decision.model
-            state = self.states[model] if model in names else usable[0]
+            if decision is None:
+                model = router.manifest.fallback
+            else:
+                model = decision.model
+            if model in names:
+                state = self.states[model]
+            else:
+                state = usable[0]
             call = resources.enter_context(Call(self, router, state, request, decision))
             return await attempt(call, resources)
 
@@ -238,7 +244,10 @@ class Forwarder(Connections):
         request.chat, _ = await self.holders(
             router, request.chat, [model], request.caller, request.seconds_left
         )
-        lacking = None if is_embedding else state.upstream.lacks(request.chat)
+        if is_embedding:
+            lacking = None
+        else:
+            lacking = state.upstream.lacks(request.chat)
         if lacking is not None:
             raise Refused(400, f"model {model} {lacking}")
         async with AsyncExitStack() as resources:
@@ -299,7 +308,10 @@ class Forwarder(Connections):
         Raises:
             Refused: the server answers 503 in this case (`fail_closed`).
         """
-        reason = "policy" if isinstance(error, PolicyError) else type(error).__name__
+        if isinstance(error, PolicyError):
+            reason = "policy"
+        else:
+            reason = type(error).__name__
         is_mistake = isinstance(error, RouterError) and not isinstance(error, LogError)
         if is_mistake:  # of this request alone, so the requests of others are still routed
             self.own_breaker.released()
@@ -398,7 +410,10 @@ class Forwarder(Connections):
     @staticmethod
     def _said(answer: Answer, request: ClientRequest, status: int, text: str) -> Answer:
         """Return an answer with an error of our own in the words of the dialect."""
-        kind = "invalid_request_error" if status == 400 else "upstream_error"
+        if status == 400:
+            kind = "invalid_request_error"
+        else:
+            kind = "upstream_error"
         answer.status = status
         answer.body = json.dumps(error_body(text, kind, request.dialect, status)).encode()
         answer.headers |= JSON
@@ -419,7 +434,10 @@ class Forwarder(Connections):
         for name in names:
             state = self.states[name]
             if request.dialect in state.upstream.speaks and state.breaker.allows():
-                counted = None if self.settings.echo else await self._counted(state, request)
+                if self.settings.echo:
+                    counted = None
+                else:
+                    counted = await self._counted(state, request)
                 if counted is not None:
                     return Answer(200, {**JSON, "x-cabs-model": ascii(name)[1:-1]}, counted)
         estimate = {"input_tokens": math.ceil(request.chat.tokens), "estimated": True}
@@ -440,6 +458,11 @@ class Forwarder(Connections):
                 content = await read_whole(response, self.slots.answers, request.caller, request.resources)
         except (TimeoutError, aiohttp.ClientError, OSError, ValueError):
             return None
-        data = None if content is None or response.status != 200 else parse_body(content)
+        if content is None or response.status != 200:
+            data = None
+        else:
+            data = parse_body(content)
         is_count = isinstance(data, dict) and as_count(data.get("input_tokens")) is not None
-        return content if is_count else None
+        if is_count:
+            return content
+        return None

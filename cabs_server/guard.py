@@ -52,7 +52,10 @@ def _answer_of_error(error: Exception, request: Request, dialect: str) -> JSONRe
         text = "the event log cannot be used now; try again"
         return _error_answer(Refused(503, text, "internal_error", 1), dialect)
     if isinstance(error, CabsError):
-        status = 404 if isinstance(error, UnknownDecision) else 400
+        if isinstance(error, UnknownDecision):
+            status = 404
+        else:
+            status = 400
         return _error_answer(Refused(status, str(error)), dialect)
     logger.error("%s failed", request.url.path, exc_info=error)
     text = "internal error; the server's log says more"

@@ -64,7 +64,10 @@ class Joins:
             if model.joins_by is not None and name not in router.arms
         }
         if not leads:
-            self.problems = json.loads(router.log.noted(JOINS) or "[]") if waiting else []
+            if waiting:
+                self.problems = json.loads(router.log.noted(JOINS) or "[]")
+            else:
+                self.problems = []
             self._noted = None
             self._tried = None
             return

@@ -48,7 +48,10 @@ def run_server(
     )
     sockets = [config.bind_socket()]
     if metrics is not None:
-        family = socket.AF_INET6 if ":" in metrics[0] else socket.AF_INET
+        if ":" in metrics[0]:
+            family = socket.AF_INET6
+        else:
+            family = socket.AF_INET
         try:
             sockets.append(socket.create_server(metrics, family=family))
         except OSError as error:

@@ -248,7 +248,10 @@ def metrics_text(log: EventLog, bundle: str, counters: Counters, states: Sequenc
             kind, text = HELP[name]
             family = Counter if kind == "counter" else Gauge
             families[name] = family(f"cabs_{name}", text, tuple(labels), registry=registry)
-        series = families[name].labels(**labels) if labels else families[name]
+        if labels:
+            series = families[name].labels(**labels)
+        else:
+            series = families[name]
         series.inc(value)  # from 0: the registry is a new one
     return (generate_latest(registry) + generate_latest(counters.registry)).decode()
 

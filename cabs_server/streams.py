@@ -104,7 +104,9 @@ class Events:
     def end(self) -> bytes:
         """Return the last event if the stream ended without an empty line behind it, otherwise nothing."""
         event = self._take(len(self._rest))
-        return self._read(event) if event.strip() and not self._is_passing else event
+        if event.strip() and not self._is_passing:
+            return self._read(event)
+        return event
 
     def _read(self, event: bytes) -> bytes:
         """Note the facts of a whole event. Return the event as the client gets it, or nothing."""
@@ -123,7 +125,10 @@ class Events:
         try:
             parsed = json.loads(data)
         except (ValueError, RecursionError):
-            parsed = {"message": data.decode("utf-8", "replace")} if failed else None
+            if failed:
+                parsed = {"message": data.decode("utf-8", "replace")}
+            else:
+                parsed = None
         if isinstance(parsed, list):  # as Google writes its errors
             parsed = parsed[0] if parsed else None
         if not isinstance(parsed, dict):
@@ -133,7 +138,9 @@ class Events:
             return event
         if parsed.get("choices") == [] and isinstance(parsed.get("usage"), dict):
             return b""
-        return _NO_USAGE.sub(b"", event) if parsed.get("usage", 0) is None else event
+        if parsed.get("usage", 0) is None:
+            return _NO_USAGE.sub(b"", event)
+        return event
 
     def _note(self, parsed: dict[str, Any], failed: bool) -> None:
         """Note id, usage, error and end of an event.
@@ -155,7 +162,10 @@ class Events:
         wrong = parsed.get("error") or (inner.get("error") if inner is not parsed else None)
         failed = failed or kind in ("error", "response.failed") or parsed.get("object") == "error"
         if wrong or failed:
-            text = wrong.get("message") if isinstance(wrong, dict) else wrong or parsed.get("message")
+            if isinstance(wrong, dict):
+                text = wrong.get("message")
+            else:
+                text = wrong or parsed.get("message")
             self.error = f"{text or 'an error without a message'!s:.200}"
             self.failure = {"error": wrong or parsed}
         if kind in ("message_stop", "response.completed", "response.incomplete"):
@@ -208,4 +218,6 @@ def _end(data: bytearray, begin: int) -> int:
     if not breaks:  # the usual case of a long event, and much faster than the pattern
         return -1
     mark = _EMPTY_LINE.search(data, min(breaks))
-    return mark.end() if mark else -1
+    if mark:
+        return mark.end()
+    return -1

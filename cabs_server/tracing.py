@@ -82,7 +82,10 @@ class Tracer:
 
     def __init__(self, provider: Any = None):
         self.provider = provider
-        self._tracer = None if provider is None else provider.get_tracer("cabs")
+        if provider is None:
+            self._tracer = None
+        else:
+            self._tracer = provider.get_tracer("cabs")
 
     @classmethod
     def exporting(cls) -> Tracer:

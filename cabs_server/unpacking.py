@@ -40,7 +40,10 @@ class Unpacked:
         packing = response.headers.get("content-encoding", "identity").strip().lower()
         if packing not in ("identity", "", "gzip", "x-gzip", "deflate"):
             raise ValueError(f"the answer is packed by {packing!r:.40}, which was not asked for")
-        self._unpacker = None if packing in ("identity", "") else zlib.decompressobj(_EITHER)
+        if packing in ("identity", ""):
+            self._unpacker = None
+        else:
+            self._unpacker = zlib.decompressobj(_EITHER)
         self._rest = b""
 
     def __aiter__(self) -> Unpacked:

@@ -127,5 +127,8 @@ def _describe_model(name: str, upstream: Upstream) -> str:
     takes = "+".join(upstream.input)
     if upstream.tools:
         takes += ", tools"
-    context = "any length" if upstream.context is None else f"{upstream.context} tokens"
+    if upstream.context is None:
+        context = "any length"
+    else:
+        context = f"{upstream.context} tokens"
     return f"{name}: {upstream.url} ({', '.join(upstream.speaks)}), {price}; {takes}; {context}"

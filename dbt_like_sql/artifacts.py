@@ -56,7 +56,9 @@ def files_asset(source: SourceTable) -> str:
     Two assets carry the versions of all source tables: the replays, with the tables of the package, and what
     the stages of pools write. Every model that reads one of them is made again when any of its files changes.
     """
-    return REPLAY_FILES if _stage(source) in ("", "replay") else STAGE_FILES
+    if _stage(source) in ("", "replay"):
+        return REPLAY_FILES
+    return STAGE_FILES
 
 
 def _stages() -> list[str]:
@@ -110,7 +112,10 @@ class Marts:
             whole = False
         if whole:
             return ""
-        state = "not as it was built" if self.database.is_file() else "not there"
+        if self.database.is_file():
+            state = "not as it was built"
+        else:
+            state = "not there"
         return f"{self.database.name} is {state}"
 
     def artifacts(self, *, database: bool = True) -> Sequence[Artifact]:
@@ -150,7 +155,10 @@ class Marts:
         """
         rows = []
         for source in self._sources:
-            files = list(self.folder.glob(source.path)) if source.path else []
+            if source.path:
+                files = list(self.folder.glob(source.path))
+            else:
+                files = []
             try:
                 content = self.source_hash(source)
             except ProvenanceError as error:
@@ -343,7 +351,10 @@ class Marts:
                 )
             made, digest = recorded[path]
             if hashes.get(path) != digest:
-                problem = "is not what its record says" if path in hashes else "is missing"
+                if path in hashes:
+                    problem = "is not what its record says"
+                else:
+                    problem = "is missing"
                 return ProvenanceError(
                     f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` "
                     "leaves the pool out"
@@ -366,7 +377,10 @@ class Marts:
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
                 parts = path.parent.relative_to(self.folder).parts
-                record = None if any(p.startswith(".") for p in parts) else self.store.record(parts)
+                if any(p.startswith(".") for p in parts):
+                    record = None
+                else:
+                    record = self.store.record(parts)
                 if record is not None:
                     records.append((parts, record))
         return records
@@ -392,7 +406,9 @@ class _Model:
         return self.store.recipe(self.model, inputs)
 
     def faults(self, record: Record) -> list[str]:
-        return [self.database_fault] if self.database_fault else self.store.file_faults(record)
+        if self.database_fault:
+            return [self.database_fault]
+        return self.store.file_faults(record)
 
 
 def failed_tests(record: Record) -> list[str]:

@@ -59,7 +59,9 @@ def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
         if any(not value.size or np.isnan(value).any() for value in values):
             return None
         result = function(*(value if value.ndim else float(value) for value in values))
-        return None if isinstance(result, float) and not np.isfinite(result) else result
+        if isinstance(result, float) and not np.isfinite(result):
+            return None
+        return result
 
     return of_row
 
@@ -142,12 +144,16 @@ def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
 
 
 def _known(value: float | None) -> float:
-    return float("nan") if value is None else value
+    if value is None:
+        return float("nan")
+    return value
 
 
 def _two_sided_p_value(difference: float | None, error: dict[str, float] | None) -> float | None:
     p_value = _error(error).p_value(_known(difference))
-    return None if np.isnan(p_value) else p_value
+    if np.isnan(p_value):
+        return None
+    return p_value
 
 
 def _with_trials(
@@ -168,4 +174,6 @@ def _two_way_error(
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
     """Cost regime of a rho on its pool's grid; on the paper's where the grid is not known."""
-    return None if rho is None else regime_of(rho, grid if grid and rho in grid else None)
+    if rho is None:
+        return None
+    return regime_of(rho, grid if grid and rho in grid else None)

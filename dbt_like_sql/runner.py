@@ -223,7 +223,10 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     project = load_project(root)
     model = get_model(name, root)
     _check_references(model)
-    path = None if model.materialized == "view" else model_path(name, artifacts_dir)
+    if model.materialized == "view":
+        path = None
+    else:
+        path = model_path(name, artifacts_dir)
     content_hash = ""
     rows = None
     with _session(project, artifacts_dir) as session:
@@ -596,7 +599,10 @@ class _Session:
         try:
             return self.connection.execute(sql)
         except duckdb.Error as error:
-            text = owner.compiled if isinstance(owner, SqlModel) else owner.sql
+            if isinstance(owner, SqlModel):
+                text = owner.compiled
+            else:
+                text = owner.sql
             kind = "model" if isinstance(owner, SqlModel) else "test"
             place = str(owner.path)
             # only a statement with the whole text of a file has the file's line numbers

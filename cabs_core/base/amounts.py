@@ -42,7 +42,9 @@ class Amount:
     def usd(self) -> float | None:
         """The amount in US dollars, or None if it is in another currency."""
         parts = COST_UNITS.get(self.unit)
-        return None if parts is None else self.value / parts
+        if parts is None:
+            return None
+        return self.value / parts
 
 
 def unit_of(word: str) -> str | None:
@@ -76,4 +78,6 @@ def read_amount(text: str) -> Amount | None:
     if len(units) > 1 and "USD" in units:  # `$1.5 cents` is no amount, `US $0.01 USD` is
         return None
     unit = units.pop() if units else "USD"
-    return None if unit is None else Amount(float(match["number"]), unit)
+    if unit is None:
+        return None
+    return Amount(float(match["number"]), unit)

@@ -112,7 +112,10 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
     if not foreign and not _is_marker(path / contents.marker, contents.keys):
         foreign = names
     if foreign:
-        more = f" and {len(foreign) - 1} more" if len(foreign) > 1 else ""
+        if len(foreign) > 1:
+            more = f" and {len(foreign) - 1} more"
+        else:
+            more = ""
         raise StorageError(
             f"{path} holds {foreign[0]!r}{more}, which is no part of {contents.what} and would be lost. "
             f"{advice}, or move that elsewhere."
@@ -124,7 +127,10 @@ def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
     if not path.is_file():
         return False
     try:
-        content = json.loads(path.read_text(encoding="utf-8")) if keys else {}
+        if keys:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        else:
+            content = {}
     except (OSError, ValueError, RecursionError):
         return True
     return isinstance(content, dict) and set(keys) <= set(content)
@@ -172,7 +178,10 @@ def _remove(temporary: Path) -> None:
 def _note_size(error: BaseException, temporary: Path) -> None:
     """Set `error.written` to the number of bytes that were written before the error."""
     with suppress(OSError):
-        files = [temporary, *temporary.rglob("*")] if temporary.is_dir() else [temporary]
+        if temporary.is_dir():
+            files = [temporary, *temporary.rglob("*")]
+        else:
+            files = [temporary]
         written = sum(f.stat().st_size for f in files if f.is_file())
         error.written = written  # type: ignore[attr-defined]  # read by `_storage_error`
 
@@ -199,8 +208,14 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
     place = next((p for p in path.absolute().parents if p.is_dir()), Path("/"))
     free = shutil.disk_usage(place).free
     written = getattr(error, "written", 0)
-    reason = os.strerror(error.errno) if isinstance(error, OSError) and error.errno else str(error)[:200]
-    needs = f"It needs more than {written:,} bytes; " if written else ""
+    if isinstance(error, OSError) and error.errno:
+        reason = os.strerror(error.errno)
+    else:
+        reason = str(error)[:200]
+    if written:
+        needs = f"It needs more than {written:,} bytes; "
+    else:
+        needs = ""
     advice = (
         f"{needs}{free:,} bytes are free in {place}. Free some space there, or set CABS_HOME to a larger disk"
         if full

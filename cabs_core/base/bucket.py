@@ -34,7 +34,10 @@ class Bucket:
 
         self.url = url.rstrip("/")
         self.setting = setting
-        caching = {} if listings else {"use_listings_cache": False}
+        if listings:
+            caching = {}
+        else:
+            caching = {"use_listings_cache": False}
         try:
             self.fs, root = url_to_fs(self.url, **caching)
         except (ImportError, ValueError) as error:

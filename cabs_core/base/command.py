@@ -56,7 +56,10 @@ class CommandGroup(HelpGroup):
             elif isinstance(error, OSError) and not isinstance(error, CabsError):
                 if error.errno == errno.EPIPE:  # click knows what to do
                     raise
-                place = f"{error.filename} cannot be used" if error.filename else "the system refused"
+                if error.filename:
+                    place = f"{error.filename} cannot be used"
+                else:
+                    place = "the system refused"
                 text = f"{place}: {error.strerror or error}"
             if os.environ.get("CABS_TRACEBACK"):
                 raise

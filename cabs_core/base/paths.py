@@ -112,7 +112,9 @@ def data_dir() -> Path | None:
     set.
     """
     value = os.environ.get("CABS_DATA_DIR")
-    return Path(value).expanduser().absolute() if value else None
+    if value:
+        return Path(value).expanduser().absolute()
+    return None
 
 
 def pools_dir() -> Path:

@@ -153,6 +153,9 @@ def worth_a_switch(
         available: bool `[K]` of models that may be asked. None allows all.
     """
     worth = utility(scores, costs, rho)
-    allowed = worth if available is None else worth[available]
+    if available is None:
+        allowed = worth
+    else:
+        allowed = worth[available]
     best = float(allowed.max())
     return best - float(worth[arm]) > float(price(lost, rho))

@@ -35,12 +35,16 @@ def splits_of(inputs: Mapping[str, Path]) -> list[np.ndarray]:
 
 def split_column(fold: int) -> str:
     """Return the name of the column of splits.parquet with the split of a fold."""
-    return "split" if fold == 0 else f"split_{fold}"
+    if fold == 0:
+        return "split"
+    return f"split_{fold}"
 
 
 def fold_folder(folder: Path, fold: int) -> Path:
     """Return the folder of a fold within the folder of an artifact. The first fold lies at the top."""
-    return folder if fold == 0 else folder / f"fold_{fold}"
+    if fold == 0:
+        return folder
+    return folder / f"fold_{fold}"
 
 
 def embeddings_of(inputs: Mapping[str, Path]) -> np.ndarray:
@@ -139,4 +143,6 @@ def plain(value: Any) -> Any:
         return plain(value.tolist())
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
-    return value if value is None or isinstance(value, bool | int | float | str) else str(value)
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    return str(value)

@@ -42,7 +42,10 @@ def answer_for_chain(
         raise ProvenanceError(f"{older} Run it again, or say --anyway to have the answer all the same.")
     inputs: dict[str, Path] = {name: chain.verified(chain.stage(name)) for name in _TABLE}
     record = chain.store.record(chain.stage("router").parts)
-    router = None if record is None else RouterSummary.of(record)
+    if record is None:
+        router = None
+    else:
+        router = RouterSummary.of(record)
     splits = splits_of(inputs)
     chosen = None
     if router is not None and router.policy and router.rho is not None:
@@ -51,7 +54,10 @@ def answer_for_chain(
         held_out_plays, validation_plays = _plays_of_log(chain)
     else:
         held_out_plays = None
-        validation_plays = _validation_plays(chain) if len(splits) > 1 else None
+        if len(splits) > 1:
+            validation_plays = _validation_plays(chain)
+        else:
+            validation_plays = None
     table = outcomes_of(inputs)
     made_from = Inputs(
         pool=chain.pool,

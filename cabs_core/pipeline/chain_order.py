@@ -142,7 +142,9 @@ def kind_of(stage: Stage) -> Kind:
     """Return the kind of part that makes a pool stage, where no model is to join."""
     if stage.pays:
         return "collect"
-    return "estimates" if stage.name == ESTIMATES else "stages"
+    if stage.name == ESTIMATES:
+        return "estimates"
+    return "stages"
 
 
 def is_due(status: Status) -> bool:
@@ -216,7 +218,11 @@ class Planner:
     def page(self, pool: str | None) -> list[str]:
         """Return why the report of a pool (None: the leaderboard) is to be made; empty if it is fresh."""
         if pool not in self._pages:
-            page: Report | Leaderboard = self.report(pool) if pool else self.leaderboard
+            page: Report | Leaderboard
+            if pool:
+                page = self.report(pool)
+            else:
+                page = self.leaderboard
             self._pages[pool] = list(Findings().of(page).reasons)
         return self._pages[pool]
 
@@ -232,9 +238,14 @@ class Planner:
         for kind in KINDS:
             if kind in done:
                 continue
-            parts = self.next_results(pool, wanted) if kind == "results" else self._parts(kind, pool, wanted)
+            if kind == "results":
+                parts = self.next_results(pool, wanted)
+            else:
+                parts = self._parts(kind, pool, wanted)
             if parts:
-                return parts if wanted.pays or kind != "collect" else []
+                if wanted.pays or kind != "collect":
+                    return parts
+                return []
         return []
 
     def stopped(self, pool: str) -> tuple[str, ...]:
@@ -246,7 +257,9 @@ class Planner:
         statuses = (chain.status(chain.stage(name)) for name in chain.stages)
         failed = next((status.reasons for status in statuses if status.state == "blocked"), ())
         # a report that is damaged is there, too, and is made again
-        return () if self._has_report(pool) else failed
+        if self._has_report(pool):
+            return ()
+        return failed
 
     def _has_report(self, pool: str) -> bool:
         """Return whether a report of the pool is there, damaged or not."""
@@ -321,7 +334,10 @@ class Planner:
         models = [m.name for m in self.sql.artifacts() if wanted.due(m.name not in self.models, m.name, None)]
         reports = self._reports_due(first, wanted, under_way)
         if models:
-            shown = [first] if first and self._can_report(first) else [*reports, *complete]
+            if first and self._can_report(first):
+                shown = [first]
+            else:
+                shown = [*reports, *complete]
             pool = next(iter([*shown, *self.begun]), "")
             return [self._results_part(pool, models, report=pool in shown, board=len(reports) <= 1)]
         if len(reports) > 1:
@@ -364,7 +380,9 @@ class Planner:
                 fresh = not is_due(status) and not (wanted.alone and status.state == "blocked")
                 if wanted.due(fresh, stage.name, pool):
                     due.append(status)
-        return [_part(pool, kind, [s.target.stage for s in due], due)] if due else []
+        if due:
+            return [_part(pool, kind, [s.target.stage for s in due], due)]
+        return []
 
     def _replays(self, pool: str, wanted: Wanted) -> list[Part]:
         """Return a part for each rho at which replays are due."""
@@ -458,10 +476,16 @@ class Planner:
         if pending:
             stages = [s.target.stage for s in pending if s.target.policy is None]
             replays = len(pending) - len(stages)
-            first = [DEPLOYED, *stages] if self._lacks(pool) else stages
+            if self._lacks(pool):
+                first = [DEPLOYED, *stages]
+            else:
+                first = stages
             if replays:
                 first = [*first, counted(replays, "replay")]
-            waits = "replays, " if any(name in REPLAY.inputs for name in stages) else ""
+            if any(name in REPLAY.inputs for name in stages):
+                waits = "replays, "
+            else:
+                waits = ""
             return f"{', '.join(first)}, then {waits}marts, report, leaderboard"
         reasons = {
             counted(len(self.models), "SQL model"): self.models,
@@ -479,7 +503,10 @@ class Planner:
         Args:
             pending: also where stages or replays are due, of which nobody knows yet what will come out.
         """
-        waits = {pool: self._waits(pool) for pool in self.begun} if pending else {}
+        if pending:
+            waits = {pool: self._waits(pool) for pool in self.begun}
+        else:
+            waits = {}
         versions = {}
         for asset, stages in self.sql.stages_of_files().items():
             try:

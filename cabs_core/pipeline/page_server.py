@@ -72,7 +72,10 @@ def page_url(parts: Parts, name: str = "") -> str:
         return ""
     if parts == LEADERBOARD:
         return f"{base}/{name}"
-    folder = parts[1] if parts[0] == REPORTS else f"_{parts[0]}"
+    if parts[0] == REPORTS:
+        folder = parts[1]
+    else:
+        folder = f"_{parts[0]}"
     return f"{base}/{folder}/{name}"
 
 
@@ -84,7 +87,9 @@ def _parts(folder: str) -> Parts:
     """
     if not folder:
         return LEADERBOARD
-    return (safe_name(folder[1:]),) if folder[0] == "_" else (REPORTS, safe_name(folder))
+    if folder[0] == "_":
+        return (safe_name(folder[1:]),)
+    return (REPORTS, safe_name(folder))
 
 
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
@@ -131,7 +136,9 @@ class _Pages(SimpleHTTPRequestHandler):
 
     def guess_type(self, path: str | PathLike[str]) -> str:
         kind = super().guess_type(path)
-        return f"{kind}; charset=utf-8" if kind.startswith("text/") or kind == "application/json" else kind
+        if kind.startswith("text/") or kind == "application/json":
+            return f"{kind}; charset=utf-8"
+        return kind
 
     def end_headers(self) -> None:
         self.send_header("Cache-Control", "no-cache")

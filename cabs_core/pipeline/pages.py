@@ -31,7 +31,9 @@ OLDER_DATA = "older data"
 
 def page_parts(pool: str | None) -> tuple[str, ...]:
     """Return where the report of a pool (None: the leaderboard) lies in the store."""
-    return (REPORTS, pool) if pool else LEADERBOARD
+    if pool:
+        return (REPORTS, pool)
+    return LEADERBOARD
 
 
 @lru_cache(maxsize=1)
@@ -78,7 +80,9 @@ class _Page:
             record = self.record()
         except ProvenanceError:
             return None
-        return None if record is None or self.store.damage(self.parts, record) else record
+        if record is None or self.store.damage(self.parts, record):
+            return None
+        return record
 
     def _mart_hashes(self, pool: str | None) -> dict[str, str]:
         """Return {mart: hash of what the page shows of it}.
@@ -172,7 +176,10 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
         from cabs_core.report import build_logged_report  # noqa: PLC0415  (a quick code location)
 
         record = store.record(("router", pool.name))
-        router = RouterSummary.of(record) if record else RouterSummary()
+        if record:
+            router = RouterSummary.of(record)
+        else:
+            router = RouterSummary()
         page = build_logged_report(
             pool.name,
             marts.parent,
@@ -259,7 +266,9 @@ def _rows_hash(path: Path, pool: str | None) -> str:
     if pool is None:
         return content[:32]
     rows = _hashes_by_pool(str(path), content)
-    return content[:32] if rows is None else rows.get(pool, "no rows")
+    if rows is None:
+        return content[:32]
+    return rows.get(pool, "no rows")
 
 
 @lru_cache(maxsize=256)

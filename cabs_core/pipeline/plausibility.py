@@ -38,7 +38,10 @@ def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
         warnings.append("every round of every trial played the same arm")
 
     def related(name: str) -> ReplaySummary | None:
-        same = f"{name}@{preset}" if preset in policy_record(name).presets[1:] else name
+        if preset in policy_record(name).presets[1:]:
+            same = f"{name}@{preset}"
+        else:
+            same = name
         return cells.get(same) or cells.get(name)
 
     experts = [cell for cell in map(related, record.experts) if cell]
@@ -49,7 +52,10 @@ def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
                 f"utility {replayed.utility:.4f} is more than {EXPERT_TOLERANCE} below the better expert's, "
                 f"{best.utility:.4f}"
             )
-    bandit = related(record.bandit) if record.bandit else None
+    if record.bandit:
+        bandit = related(record.bandit)
+    else:
+        bandit = None
     if bandit and replayed.utility + _margin(replayed, bandit) < bandit.utility:
         warnings.append(
             f"with full feedback utility is {replayed.utility:.4f}, with bandit feedback "

@@ -28,7 +28,10 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
             verdicts[pool] = f"{NO_ANSWER}there is no pool file of this name"
             continue
         older = chains[pool].older_figures()
-        verdict = f"{NO_ANSWER}{older}" if older else _of_report(store, pool)
+        if older:
+            verdict = f"{NO_ANSWER}{older}"
+        else:
+            verdict = _of_report(store, pool)
         if verdict:
             verdicts[pool] = verdict
     return verdicts

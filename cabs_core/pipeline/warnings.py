@@ -12,10 +12,17 @@ def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     warnings = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
         record = store.record((stage.name, pool))
-        rows: list[dict[str, Any]] = record.summary.get("checks", []) if record else []
+        rows: list[dict[str, Any]]
+        if record:
+            rows = record.summary.get("checks", [])
+        else:
+            rows = []
         results = [CheckResult(**row) for row in rows if not row["passed"]]
         warnings += [r.warning for r in results if r.accepted or r.means]
-        loading = record.summary.get("loading", {}) if record else {}
+        if record:
+            loading = record.summary.get("loading", {})
+        else:
+            loading = {}
         if loading.get("judges"):
             from cabs_core.data.outcomes.judges import judges_text  # noqa: PLC0415  (pandas: few pools)
 

@@ -124,7 +124,9 @@ class AnswerPage:
         """`keep`, `deploy` or `unsure`: the class of the section, which gives it a colour."""
         if self.shown is None:
             return "unsure"
-        return "keep" if self.shown.rung == "keep" else "deploy"
+        if self.shown.rung == "keep":
+            return "keep"
+        return "deploy"
 
     @property
     def why(self) -> str:
@@ -178,7 +180,10 @@ class AnswerPage:
         if rung.cost_low is None:
             return "what is saved cannot be told."
         keep = self.found.answer.rung("keep") or self.found.answer.rungs[0]
-        before = rung.usd_per_1000 / rung.cost_ratio if rung.cost_ratio else keep.usd_per_1000
+        if rung.cost_ratio:
+            before = rung.usd_per_1000 / rung.cost_ratio
+        else:
+            before = keep.usd_per_1000
         return (
             f"{money(rung.usd_per_1000)} instead of {money(before)} per 1,000 requests. "
             f"{_saving_sentence(rung)} at {self.requests}."
@@ -255,7 +260,10 @@ class AnswerPage:
         copies = f"{share} of the prompts are near copies of prompts"
         if not unlike.share:
             copies = "No prompt is a near copy of a prompt"
-        made = "the rules were made from" if name == "rules" else "the router was made from"
+        if name == "rules":
+            made = "the rules were made from"
+        else:
+            made = "the router was made from"
         text = f"{copies} that {made} (cosine of {NEAR:g} or more)"
         if not unlike.prompts:
             return [f"{text}, so nothing is known of prompts that are unlike these."]
@@ -270,7 +278,9 @@ class AnswerPage:
     def newest(self) -> str:
         """Sentence that compares the newest prompts with older ones; empty if the table has no times."""
         texts = [note.text for note in self.found.answer.notes if note.code == "newest"]
-        return texts[0] if texts else ""
+        if texts:
+            return texts[0]
+        return ""
 
     @property
     def ladder(self) -> PageTable | None:
@@ -308,11 +318,15 @@ class AnswerPage:
 
     def _rung_difference(self, rung: Rung) -> str:
         """Return the difference of an option to today's model; 0 without an interval if it is that model."""
-        return "0" if self._is_todays(rung) else _difference(rung)
+        if self._is_todays(rung):
+            return "0"
+        return _difference(rung)
 
     def _rung_saving(self, rung: Rung) -> str:
         """Return what an option saves a month; 0 without an interval if it uses today's model alone."""
-        return "0" if self._is_todays(rung) else _saving(rung)
+        if self._is_todays(rung):
+            return "0"
+        return _saving(rung)
 
     @property
     def _folds(self) -> str:
@@ -474,7 +488,10 @@ def recommendation(found: PoolAnswer) -> str:
     """Return the recommendation in one line, such as `Use mid instead of big`."""
     answer = found.answer
     today = today_in_words(answer)
-    rung = None if answer.recommended is None else answer.rung(answer.recommended)
+    if answer.recommended is None:
+        rung = None
+    else:
+        rung = answer.rung(answer.recommended)
     if rung is None:
         return f"Cannot tell: no option is sure to be as good as {today}"
     if rung.rung == "keep":
@@ -593,7 +610,9 @@ def _difference(row: Rung | TaskRow) -> str:
 
 def _usd(value: float) -> TableCell:
     """Cell with dollars; an en dash if they are not known."""
-    return TableCell(money(value), value) if np.isfinite(value) else TableCell("–", "")
+    if np.isfinite(value):
+        return TableCell(money(value), value)
+    return TableCell("–", "")
 
 
 def _task_cell(row: TaskRow | None) -> TableCell:

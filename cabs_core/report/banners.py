@@ -66,10 +66,16 @@ def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
     }[options["sticky"]]
     tools = percentage(options["tools"], None)
     cached = percentage(options["cached"], None)
-    loops = f", {tools} of the later turns in tool loops" if options["tools"] else ""
+    if options["tools"]:
+        loops = f", {tools} of the later turns in tool loops"
+    else:
+        loops = ""
     counted = evidence is not None and evidence.problem.input_tokens is not None
     share = f"{percentage(options['input_share'], None)} of a call's cost is taken to be its input"
-    tokens = "token counts are the table's" if counted else share
+    if counted:
+        tokens = "token counts are the table's"
+    else:
+        tokens = share
     return (
         f"Conversations are made of single queries of a task, {options['turns']:g} turns on average{loops}; "
         f"{keeps} (sticky: {options['sticky']}). A cached token costs {cached} of one "

@@ -265,10 +265,15 @@ def _summary(data: PoolData, headline: str, goal: GoalAnswer | None) -> dict[str
     if len(data.ranked) > 1:
         pair = data.pair(data.best, data.ranked[1])
         summary["runner_up"] = data.ranked[1]
-        summary["lead_over_runner_up"] = None if pair is None else _float(pair["difference"])
+        if pair is None:
+            summary["lead_over_runner_up"] = None
+        else:
+            summary["lead_over_runner_up"] = _float(pair["difference"])
     return summary
 
 
 def _float(value: Any) -> float | None:
     """Return a number for JSON, or None if the value is None or NaN."""
-    return None if missing(value) else float(value)
+    if missing(value):
+        return None
+    return float(value)

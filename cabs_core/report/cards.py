@@ -53,8 +53,14 @@ def markdown(
             lines += _markdown_table(first.ladder)
     lines += ["| policy | mean utility | rank |", "|---|---:|---:|"]
     for policy, row in data.board.head(10).iterrows():
-        error = "" if missing(row["utility_se"]) else f" ± {error_text(row['utility_se'])}"
-        rank = "–" if missing(row["rank"]) else int(row["rank"])
+        if missing(row["utility_se"]):
+            error = ""
+        else:
+            error = f" ± {error_text(row['utility_se'])}"
+        if missing(row["rank"]):
+            rank = "–"
+        else:
+            rank = str(int(row["rank"]))
         lines.append(f"| {label(policy)} | {row['utility']:.3f}{error} | {rank} |")
     if changes:
         lines += ["", "Since the last report:", "", *(f"* {c}" for c in changes)]

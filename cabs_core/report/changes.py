@@ -33,7 +33,9 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
         return None
     facts_of_last: dict[str, Any] = last["facts"]
     earlier: dict[str, Any] | None = last.get("previous")
-    return earlier if facts_of_last == facts else facts_of_last
+    if facts_of_last == facts:
+        return earlier
+    return facts_of_last
 
 
 def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | None:

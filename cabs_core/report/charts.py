@@ -104,7 +104,10 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
             points = facts.frontier_points(evidence, policy).rename(columns={"cost": "x", "score": "y"})
         frames.append(points[["rho", "x", "y", "low", "high"]].assign(series=label(policy)).sort_values("x"))
     frame = pd.concat(frames[1:] or frames)
-    models = facts.single_models(evidence) if evidence is not None else None
+    if evidence is not None:
+        models = facts.single_models(evidence)
+    else:
+        models = None
     styles, legend = legend_of(drawn, shown)
     visible = {label(p) for p in shown}
     rows = []
@@ -172,7 +175,10 @@ def frontier_chart(
             x=x, y=y, color=colour, shape=shape, tooltip=read
         ),
     ]
-    drawn = frame if models is None else pd.concat([frame, models.rename(columns={"score": "y"})])
+    if models is None:
+        drawn = frame
+    else:
+        drawn = pd.concat([frame, models.rename(columns={"score": "y"})])
     scores = drawn[["y", "low", "high"]].to_numpy(dtype=float)
     # names stand in a column right of all points, joined to the ends of their lines
     ends = frame.sort_values("x").groupby("series", sort=False).tail(1)[["series", "x", "y"]]
@@ -270,7 +276,10 @@ def utility_by_rho(data: PoolData) -> Figure:
     order = [p for p in data.board.index if p != ORACLE_BEST and p in table.columns]
     shown = headline(order, data.best, data.reference) | {BEST_SINGLE}
     base = table[data.reference] if is_relative else 0.0
-    shown_value = f"utility minus {label(data.reference)}'s" if is_relative else "utility (0 to 1)"
+    if is_relative:
+        shown_value = f"utility minus {label(data.reference)}'s"
+    else:
+        shown_value = "utility (0 to 1)"
     frames = []
     for policy in order:
         y = (table[policy] - base).dropna()

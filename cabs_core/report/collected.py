@@ -46,7 +46,10 @@ def collection_of(given: Mapping[str, Any] | None, scale: Scale) -> CollectionPa
     measured = given["instrument"]
     judges = ", ".join(f"{name} ({data['kind']})" for name, data in measured["scores"].items())
     cells = answers.prompts * len(answers.counts)
-    drawn = f" (drawn: {answers.rows:,} of {cells:,} answers)" if answers.rows < cells else ""
+    if answers.rows < cells:
+        drawn = f" (drawn: {answers.rows:,} of {cells:,} answers)"
+    else:
+        drawn = ""
     text = (
         f"{answers.prompts:,} of {answers.prompts_in_all:,} prompts were put to {len(answers.counts)} models"
         f"{drawn} for {money(answers.paid)}, and scored by {judges}"

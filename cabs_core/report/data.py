@@ -137,7 +137,10 @@ class PoolData:
         """
         by_policy: dict[tuple[str, float], dict[str, Any]] = {}
         for row in self.mart("off_policy").itertuples():
-            name = "refused" if isinstance(row.refused, str) else f"{row.estimator} {row.outcome}"
+            if isinstance(row.refused, str):
+                name = "refused"
+            else:
+                name = f"{row.estimator} {row.outcome}"
             by_policy.setdefault((row.policy, row.rho), {})[name] = row
         return by_policy
 
@@ -149,7 +152,10 @@ class PoolData:
         if not self.missing:
             return ""
         lacking = "; ".join(f"{p} lacks {rhos_text(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
-        more = f"; and {len(self.missing) - _SHOWN} more policies" if len(self.missing) > _SHOWN else ""
+        if len(self.missing) > _SHOWN:
+            more = f"; and {len(self.missing) - _SHOWN} more policies"
+        else:
+            more = ""
         left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
         return (
             f"Incomplete: ρ = {rhos_text(left_out)} left out of every comparison, because not all policies "
@@ -204,7 +210,9 @@ class PoolData:
             regime: a cost regime, or `overall` for the mean of all regimes.
         """
         key = (regime, policy, baseline)
-        return self.pairs.loc[key] if key in self.pairs.index else None
+        if key in self.pairs.index:
+            return self.pairs.loc[key]
+        return None
 
     @cached_property
     def twins(self) -> pd.DataFrame:
@@ -250,4 +258,6 @@ class PoolData:
         if key not in self.regimes.index:
             return None
         value = self.regimes.loc[key, column]
-        return None if pd.isna(value) else float(value)
+        if pd.isna(value):
+            return None
+        return float(value)

@@ -111,7 +111,10 @@ class Evidence:
     def _means(self, policy: str) -> Played:
         """Read or compute the means of a policy at every rho."""
         rhos = np.array(sorted(rho for name, rho in self.folders if name == policy))
-        means_at = self._means_of_rounds if self.from_rounds else self._stored_means
+        if self.from_rounds:
+            means_at = self._means_of_rounds
+        else:
+            means_at = self._stored_means
         by_query: dict[str, list[np.ndarray]] = {name: [] for name in ("plays", *_VALUES)}
         by_trial: dict[str, list[np.ndarray]] = {name: [] for name in _VALUES}
         for rho in rhos.tolist():
@@ -302,7 +305,10 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
     real = evidence.real()
     query = trace.order.ravel()
     action = trace.actions.ravel()
-    cost = real.cost[query, action] if trace.costs is None else trace.costs.ravel()
+    if trace.costs is None:
+        cost = real.cost[query, action]
+    else:
+        cost = trace.costs.ravel()
     rounds = pd.DataFrame(
         {
             "task": problem.tasks[query],
@@ -406,7 +412,10 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     count. All models of a prompt, and all prompts of a cluster, are one observation. Empty bins are left out.
     """
     problem = evidence.problem
-    cluster = np.arange(problem.n) if problem.clusters is None else problem.clusters
+    if problem.clusters is None:
+        cluster = np.arange(problem.n)
+    else:
+        cluster = problem.clusters
     frame = pd.DataFrame(
         {
             "predicted": problem.predicted_scores.ravel(),

@@ -29,7 +29,10 @@ def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall"
         return "not compared"
     if missing(pair["se"]):
         return f"{signed_text(pair['difference'])} (no error known, one trial and one query)"
-    verdict = "significant" if pair["significant_adjusted"] else "within the noise"
+    if pair["significant_adjusted"]:
+        verdict = "significant"
+    else:
+        verdict = "within the noise"
     interval = f"{signed_text(pair['low'])} to {signed_text(pair['high'])}"
     return f"{signed_text(pair['difference'])} (95 % interval {interval}, {verdict})"
 
@@ -80,7 +83,10 @@ def ranking(data: PoolData) -> str:
     best = data.best
     line = board.loc[best]
     winners = [p for p in data.ranked if board.loc[p, "rank"] == 1]
-    verb = "router is" if len(winners) == 1 else "routers, with equal results, are"
+    if len(winners) == 1:
+        verb = "router is"
+    else:
+        verb = "routers, with equal results, are"
     sentences = [
         f"Over {int(line['rhos'])} values of ρ and {int(data.info['trials'])} random orders of the queries "
         f"the best {verb} {listed_names([label(p) for p in winners])}, with a mean utility of "
@@ -114,7 +120,10 @@ def rq1(data: PoolData) -> str:
         compared = "better" if row.difference > 0 else "worse"
         significance = ""
         if not missing(row.difference_se):
-            significance = ", significant at 5 %" if row.significant else ", within the noise"
+            if row.significant:
+                significance = ", significant at 5 %"
+            else:
+                significance = ", within the noise"
         sentences.append(
             f"{row.family.capitalize()}, {row.preset} preset: CABS-D is "
             f"{_with_error(abs(row.difference), row.difference_se)} {compared} than CABS-C{significance}."
@@ -166,7 +175,10 @@ def rq2(data: PoolData) -> str:
     orderings = data.mart("paper_orderings")
     if not orderings.empty:
         encoders = list(orderings["paper_encoder"].unique())
-        encoder = data.info["encoder"] if data.info["encoder"] in encoders else encoders[-1]
+        if data.info["encoder"] in encoders:
+            encoder = data.info["encoder"]
+        else:
+            encoder = encoders[-1]
         part = orderings[orderings["paper_encoder"] == encoder]
         significant = part[part["significant"].fillna(False).astype(bool)]
         text += (
@@ -194,7 +206,10 @@ def rq3(data: PoolData) -> str:
     points = data.mart("pareto_frontier")
     front = points[points["on_pool_frontier"]]
     names = front["policy"].value_counts()
-    holders = "all belong to" if len(names) <= 3 else "the policies with the most are"
+    if len(names) <= 3:
+        holders = "all belong to"
+    else:
+        holders = "the policies with the most are"
     text += f". {len(front)} settings of ρ are not dominated by any other; {holders} "
     listed = listed_names([f"{label(policy)} ({count})" for policy, count in names.head(3).items()])
     return f"{text}{listed}."

@@ -45,7 +45,10 @@ def tables(
     for info in infos:
         data = PoolData(info["pool"], artifacts_dir)
         headline = (headlines or {}).get(info["pool"], "") or _best_of_marts(data)
-        router = "" if headline.startswith(NO_ANSWER) else next(iter(data.routers), "")
+        if headline.startswith(NO_ANSWER):
+            router = ""
+        else:
+            router = next(iter(data.routers), "")
         lead = data.pair(router, BEST_SINGLE) if router else None
         line = data.board.loc[router] if router else {}
         records.append((info, headline, router, line, {} if lead is None else lead))
@@ -111,7 +114,10 @@ def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None
 def _marked(info: dict[str, Any]) -> str:
     """Return the title of a pool, followed in brackets by `synthetic` and by its stress condition."""
     name: str = info["title"]
-    synthetic = "synthetic" if info["synthetic"] and "synthetic" not in name.lower() else ""
+    if info["synthetic"] and "synthetic" not in name.lower():
+        synthetic = "synthetic"
+    else:
+        synthetic = ""
     marks = ", ".join(mark for mark in (synthetic, condition_name(info["condition"])) if mark)
     if not marks:
         return name

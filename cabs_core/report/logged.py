@@ -90,7 +90,10 @@ def build_logged_report(
     estimates = {name: rows for (name, row_rho), rows in data.estimates.items() if row_rho == rho}
     shown = mart[(mart["rho"] == rho) & (mart["outcome"] == "utility") & (mart["estimator"] == "dr")]
     table = Outcomes.load(outcomes)
-    first = None if older_data else AnswerPage(answered(), pool)
+    if older_data:
+        first = None
+    else:
+        first = AnswerPage(answered(), pool)
     tables: dict[str, PageTable | None] = {
         "ladder": None if first is None else first.ladder,
         "by_task": None if first is None else first.tasks,
@@ -174,7 +177,10 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
         return "The pool has no router", "The checks of the asset router say why.", {}
     r = estimates.get("dr utility")
     if r is None:
-        why = estimates["refused"].refused if "refused" in estimates else "it was not evaluated at this rho"
+        if "refused" in estimates:
+            why = estimates["refused"].refused
+        else:
+            why = "it was not evaluated at this rho"
         return (
             f"The log cannot tell what {label(policy)} earns",
             f"At ρ = {rho:g}: {why}.",
@@ -255,7 +261,9 @@ def _range(row: Any, text: Callable[[float], str]) -> TableCell:
 
 def _share(part: float, whole: float) -> float | None:
     """Return `part` as a share of `whole`, or None if the whole is not positive."""
-    return part / whole if whole > 0 else None
+    if whole > 0:
+        return part / whole
+    return None
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:

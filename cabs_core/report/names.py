@@ -28,7 +28,10 @@ def condition_text(condition: str | None) -> str:
     name = condition_name(condition)
     if not name:
         return ""
-    description = CONDITIONS[str(condition)].description if condition in CONDITIONS else ""
+    if condition in CONDITIONS:
+        description = CONDITIONS[str(condition)].description
+    else:
+        description = ""
     if not description:
         return f"Stress test, {name}"
     return f"Stress test, {name}: {description}"

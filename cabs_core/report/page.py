@@ -53,7 +53,9 @@ class PoolPage:
     @property
     def goal(self) -> GoalAnswer | None:
         """The answer to the pool's goal; None if the pool has no goal, or the page no first screen."""
-        return None if self.first_screen is None else self.first_screen.found.goal
+        if self.first_screen is None:
+            return None
+        return self.first_screen.found.goal
 
     @cached_property
     def banners(self) -> list[str]:
@@ -74,12 +76,16 @@ class PoolPage:
     @property
     def winner(self) -> str:
         """Label of the router with the highest mean utility; empty if no router was replayed."""
-        return label(self.data.routers[0]) if self.data.routers else ""
+        if self.data.routers:
+            return label(self.data.routers[0])
+        return ""
 
     @cached_property
     def as_good(self) -> list[str]:
         """Labels of the other routers that are not significantly worse than the best one."""
-        return [label(p) for p in cards.as_good(self.data)] if self.data.routers else []
+        if self.data.routers:
+            return [label(p) for p in cards.as_good(self.data)]
+        return []
 
     # ---- the sections
 
@@ -166,7 +172,9 @@ class PoolPage:
             (title, [_example(e) for e in frame[frame["hit"] == kind].itertuples()], name)
             for kind, (title, name) in titles.items()
         ]
-        return groups if any(rows for _, rows, _ in groups) else []
+        if any(rows for _, rows, _ in groups):
+            return groups
+        return []
 
     @property
     def glossary(self) -> list[tuple[str, str]]:
@@ -204,7 +212,10 @@ class PoolPage:
         row = self.data.mart("provenance").iloc[0]
         versions = json.loads(row["versions"] or "{}")
         seeds = (row["split_seed"], row["oracle_seed"], row["order_seed"])
-        stress = f"{row['condition']} ({self.condition})" if self.condition else "none"
+        if self.condition:
+            stress = f"{row['condition']} ({self.condition})"
+        else:
+            stress = "none"
         entries = [
             ("Replays compared", f"{row['runs']} ({row['policies']} policies × {row['rhos']} values of ρ)"),
             ("Replays set aside as outdated", str(row["outdated_runs"])),
@@ -237,7 +248,9 @@ class PoolPage:
 
 def _seed(value: Any) -> str:
     """Return a seed as text; an en dash if it is not known."""
-    return "–" if missing(value) else str(int(value))
+    if missing(value):
+        return "–"
+    return str(int(value))
 
 
 def _shown_rho(evidence: Evidence, policy: str) -> float:

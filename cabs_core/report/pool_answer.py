@@ -284,7 +284,10 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
         rules = fit_rules(scored, groups, folds, options)
         if pool.logged:  # what the exported rules cost on the log was looked at when they were made
             rules = replace(rules, exported=None)
-        right = _guessed_right(inputs, groups, folds) if by == TASK else None
+        if by == TASK:
+            right = _guessed_right(inputs, groups, folds)
+        else:
+            right = None
     router, policy, rho = _router(inputs, scored, options)
     routers = () if router is None else (router,)
     found = answer(scored, rules, routers, options)
@@ -377,7 +380,9 @@ def _with_newest(found: PoolAnswer) -> PoolAnswer:
 
 def today_in_words(answer: Answer) -> str:
     """Return the name of today's model, or words for the choices that a log holds, for a sentence."""
-    return "the log's choices" if answer.today == LOG else answer.today
+    if answer.today == LOG:
+        return "the log's choices"
+    return answer.today
 
 
 def _newest_text(newest: Newest | None, rung: str, today: str) -> str:
@@ -443,10 +448,16 @@ def scored_table(
 
 def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) -> LoggedTable:
     """Make the table of a log, in which options are compared with its choices or with a named model."""
-    points = np.zeros((len(table), 0)) if vectors is None else np.asarray(vectors)
+    if vectors is None:
+        points = np.zeros((len(table), 0))
+    else:
+        points = np.asarray(vectors)
     adaptive = bool(getattr(pool.source, "adaptive", False))
     data = read_outcomes(table, points, adaptive=adaptive)
-    today = None if pool.today in (None, TODAY_LOG) else _today(pool, table)
+    if pool.today in (None, TODAY_LOG):
+        today = None
+    else:
+        today = _today(pool, table)
     return LoggedTable.of(data, table.tasks, today)
 
 
@@ -456,14 +467,18 @@ def labelled_prompts(people: np.ndarray | None) -> int:
     Args:
         people: `[n, K]` scores by people, NaN where there is none.
     """
-    return 0 if people is None else int((~np.isnan(people)).any(axis=1).sum())
+    if people is None:
+        return 0
+    return int((~np.isnan(people)).any(axis=1).sum())
 
 
 def _selective(table: Outcomes) -> np.ndarray | None:
     """Return `[K]` bool: True for a model whose gaps are not at random; None if there is no such model."""
     gaps = table.report.get("gaps", {})
     found = np.array([arm in gaps and not gaps[arm]["at_random"] for arm in table.arms])
-    return found if found.any() else None
+    if found.any():
+        return found
+    return None
 
 
 def _today(pool: ModelPool, table: Outcomes) -> int | None:

@@ -80,7 +80,10 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
     if not candidates:
         return []
     if len(inputs.splits) == 1:
-        policy = None if inputs.chosen is None else inputs.chosen[0]
+        if inputs.chosen is None:
+            policy = None
+        else:
+            policy = inputs.chosen[0]
         return [
             Decisions(f"{c.name} at rho {c.rho:g}", c.weights, use=(c.name, c.rho))
             for c in candidates
@@ -92,7 +95,9 @@ def _routers(goal: Goal, inputs: Inputs, found: PoolAnswer) -> list[Decisions]:
         return choose_router_for_goal(goal, found.scored, rows, some, found.options)
 
     router = cross_fitted_router(inputs, candidates, choose)
-    return [] if router is None else [Decisions(router.name, router.weights, use=(router.name, router.rho))]
+    if router is None:
+        return []
+    return [Decisions(router.name, router.weights, use=(router.name, router.rho))]
 
 
 def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
@@ -114,7 +119,10 @@ def _option(tested: GoalFound) -> str:
         return f"rules ({rule_text(tested.use)})"
     if tested.rung == "router":
         policy, rho = tested.use
-        worth = f", a right answer valued at {money(1.0 / rho)}" if rho > 0 else ""
+        if rho > 0:
+            worth = f", a right answer valued at {money(1.0 / rho)}"
+        else:
+            worth = ""
         return f"the router {label(policy)}{worth}"
     if tested.rung == "keep":
         if tested.use == LOG:
@@ -144,5 +152,8 @@ def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
     if goal.of is None:
         return f"a mean score of {value:.3f} ({target:g} asked for)"
     is_best = goal.of == BEST and BEST not in scored.models
-    model = scored.models[scored.best] if is_best else goal.of
+    if is_best:
+        model = scored.models[scored.best]
+    else:
+        model = goal.of
     return f"{percentage(value, 1)} of {model}'s quality ({percentage(target)} asked for)"

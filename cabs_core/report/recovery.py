@@ -154,8 +154,14 @@ def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
     """
     last = line.iloc[-1]
     end = f"{last['y']:.3f} ({last['low']:.3f} to {last['high']:.3f})"
-    before = line[line["x"] <= marks[0][0]] if marks else line.iloc[:1]
-    after = line[line["x"] > marks[0][0]] if marks else line.iloc[1:]
+    if marks:
+        before = line[line["x"] <= marks[0][0]]
+    else:
+        before = line.iloc[:1]
+    if marks:
+        after = line[line["x"] > marks[0][0]]
+    else:
+        after = line.iloc[1:]
     return [
         f"{before['y'].iloc[-1]:.3f}" if len(before) else "–",
         f"{after['y'].max():.3f}" if len(after) else "–",

@@ -43,4 +43,6 @@ def listed_names(names: Sequence[str]) -> str:
 
 def _as_number(text: str) -> tuple[int, str]:
     """Return a sort key that puts 2 before 10, and a text that is no number last."""
-    return (int(text), text) if text.isdecimal() else (sys.maxsize, text)
+    if text.isdecimal():
+        return (int(text), text)
+    return (sys.maxsize, text)

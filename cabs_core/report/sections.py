@@ -85,7 +85,9 @@ def utility(data: PoolData) -> PageTable | None:
 def _kind(line: Any) -> str:
     """Return in words how a policy of the leaderboard starts and learns."""
     if line.kind == "online":
-        return "offline labels" if line.offline_labels else "cold start"
+        if line.offline_labels:
+            return "offline labels"
+        return "cold start"
     return str(line.kind)
 
 
@@ -96,7 +98,10 @@ def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None,
     if comparison.empty:
         return None, ""
     encoders = list(comparison["paper_encoder"].unique())
-    encoder = data.info["encoder"] if data.info["encoder"] in encoders else "mdeberta-v3-base"
+    if data.info["encoder"] in encoders:
+        encoder = data.info["encoder"]
+    else:
+        encoder = "mdeberta-v3-base"
     part = comparison[comparison["paper_encoder"] == encoder]
     return {(r.policy, r.regime): r.paper for r in part.itertuples()}, encoder
 

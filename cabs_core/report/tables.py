@@ -47,7 +47,9 @@ class TableCell:
     @property
     def raw(self) -> Any:
         """Value that is written to CSV and sorted by."""
-        return self.text if self.value is None else self.value
+        if self.value is None:
+            return self.text
+        return self.value
 
     @property
     def looks(self) -> str:
@@ -130,7 +132,10 @@ def table_of(
         return None
     named = [("", name) if isinstance(name, str) else name for name in columns]
     spans = [(group, len(list(members))) for group, members in groupby(group for group, _ in named)]
-    groups = spans if any(group for group, _ in spans) else []
+    if any(group for group, _ in spans):
+        groups = spans
+    else:
+        groups = []
     return PageTable(key, caption, [header for _, header in named], rows, groups, note)
 
 
@@ -186,7 +191,10 @@ def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, *
     """Cell with a value and its standard error; an en dash if the value is None or NaN."""
     if missing(value):
         return TableCell("–", "", **look)
-    small = "" if missing(error) else f"± {error_text(float(error), digits)}"
+    if missing(error):
+        small = ""
+    else:
+        small = f"± {error_text(float(error), digits)}"
     return number(value, digits, signed=signed, small=small, **look)
 
 
@@ -214,7 +222,9 @@ def saving_text(share: Any) -> str:
     size = percentage(abs(share))
     if size == percentage(0.0):
         return "costs the same"
-    return f"saves {size}" if share > 0 else f"costs {size} more"
+    if share > 0:
+        return f"saves {size}"
+    return f"costs {size} more"
 
 
 def _times(share: float) -> str:

@@ -71,7 +71,10 @@ def as_markdown(cases: list[Case]) -> str:
     totals = {}
     for outcome in ("passed", "warning", "error", "broken"):
         totals[outcome] = sum(case.outcome == outcome for case in cases)
-    verdict = "failed" if totals["error"] or totals["broken"] or not cases else "passed"
+    if totals["error"] or totals["broken"] or not cases:
+        verdict = "failed"
+    else:
+        verdict = "passed"
     lines = [f"## cabs check: {verdict}", ""]
     lines.append(
         ", ".join(f"{count} {name}" for name, count in totals.items() if count) or "nothing was checked"

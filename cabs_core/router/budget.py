@@ -192,7 +192,10 @@ def replay_port(problem: ReplayProblem, target: float, settings: BudgetReplay, *
     pool = settings.pool or problem.pool
     n = problem.n
     scores = problem.static_scores["knn"]
-    costs = problem.predicted_costs if problem.static_costs is None else problem.static_costs
+    if problem.static_costs is None:
+        costs = problem.predicted_costs
+    else:
+        costs = problem.static_costs
     first = min(max(1, int(np.ceil(PORT_SHARE * n))), n)
     order = settings.orders(problem)
     actions = np.empty((settings.trials, n), dtype=np.int64)
@@ -217,7 +220,10 @@ def replay_budget(problem: ReplayProblem, policy: str, target: float, settings: 
         RouterError: the policy was learnt for one rho, or the target or the range is impossible.
     """
     low, high = (float(rho) for rho in settings.rhos)
-    first = low if settings.start is None else float(settings.start)
+    if settings.start is None:
+        first = low
+    else:
+        first = float(settings.start)
     stream = make_stream(problem, first)
     order = settings.orders(problem)
     actions = np.empty(order.shape, dtype=np.int64)

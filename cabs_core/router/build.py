@@ -114,13 +114,19 @@ def choose_policy(
     if not names:
         raise RouterError(f"none of {', '.join(policies)} can be deployed: name one that decides from a text")
     # in a table with gaps, predicted cells do not count for the choice of a policy
-    real = None if problem.observed is None else real_values(problem, rho).utility
+    if problem.observed is None:
+        real = None
+    else:
+        real = real_values(problem, rho).utility
 
     def utilities_of(policy: str) -> np.ndarray:
         """Return the utility of every query, `[n]`, averaged over `TRIALS` orders."""
         settings = (options or {}).get(policy)
         played = replay(problem, policy, rho, TRIALS, seed, latency_weight=latency_weight, options=settings)
-        utility = played.rewards if real is None else real[played.order, played.actions]
+        if real is None:
+            utility = played.rewards
+        else:
+            utility = real[played.order, played.actions]
         total = np.zeros(problem.n)
         np.add.at(total, played.order.ravel(), utility.ravel())
         return total / len(played.order)
@@ -190,12 +196,18 @@ def build_bundle(
     """
     defaults = pool.router
     policy = policy or defaults.policy
-    epsilon = defaults.epsilon if epsilon is None else epsilon
+    if epsilon is None:
+        epsilon = defaults.epsilon
+    else:
+        epsilon = epsilon
     rho = pool.router_rho if rho is None else float(rho)
     check_mode(mode, epsilon)
     if policy is not None and not deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
-    ingredients = inputs if isinstance(inputs, Ingredients) else Ingredients.read(inputs)
+    if isinstance(inputs, Ingredients):
+        ingredients = inputs
+    else:
+        ingredients = Ingredients.read(inputs)
     table = ingredients.outcomes
     seed = pool.replay.order_seed
     # problems and oracles are as large as the train split, so only one of them is in memory at a time

@@ -160,7 +160,10 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
         ) from None
     if data.get("format") != FORMAT:
         is_newer = isinstance(data.get("format"), int) and data["format"] > FORMAT
-        advice = "update this software" if is_newer else "export the router again"
+        if is_newer:
+            advice = "update this software"
+        else:
+            advice = "export the router again"
         raise ProvenanceError(
             f"{path} has format {data.get('format')!r}, and this version reads format {FORMAT}: {advice}"
         )

@@ -107,7 +107,10 @@ def check_bundle_matches_replay(
     rows = played.order[0]
     if rounds is not None:
         rows = rows[:rounds]
-    text_rows = rows[:0] if prompts is None else rows[: min(text_rounds, len(rows))]
+    if prompts is None:
+        text_rows = rows[:0]
+    else:
+        text_rows = rows[: min(text_rounds, len(rows))]
     heads = Heads.of_bundle(folder)
     largest = 0.0
     actions_from_texts = np.zeros(0, dtype=np.int64)
@@ -279,7 +282,10 @@ def compare_with_champion(
     Raises:
         RouterError: a model of a bundle has no outcomes in the problem.
     """
-    rho = read_manifest(challenger).rho if rho is None else float(rho)
+    if rho is None:
+        rho = read_manifest(challenger).rho
+    else:
+        rho = float(rho)
     old = played_arms(champion, prompts, problem, rho)
     new = played_arms(challenger, prompts, problem, rho)
     return compare_plays(problem, old, new, rho, margin=margin)

@@ -46,7 +46,10 @@ def route(
         text = sys.stdin.read()
     folder = local_router(folder)
     router = Router.load(folder, log=log_of(folder, log))
-    names = None if available is None else [n.strip() for n in available.split(",") if n.strip()]
+    if available is None:
+        names = None
+    else:
+        names = [n.strip() for n in available.split(",") if n.strip()]
     decision = router.route(text, rho=rho, budget=budget, available=names)
     routed: dict[str, Any] = {
         "id": decision.id,

@@ -120,7 +120,10 @@ def compare_policies(
             promote=True,
             reason=f"the routers differ in {share_in_words} of {n} decisions, so by at most {most:.4f}",
         )
-    never_played = np.zeros_like(gap) if data.pmf is None else gap * (data.pmf <= 0.0)
+    if data.pmf is None:
+        never_played = np.zeros_like(gap)
+    else:
+        never_played = gap * (data.pmf <= 0.0)
     if data.mean(np.abs(never_played).sum(axis=1)) > NEVER_PLAYED:
         raise RouterError("the log cannot tell: it never plays some of what the routers differ in")
     if (data.propensities >= 1.0 - 1e-9).all():

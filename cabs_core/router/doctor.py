@@ -188,7 +188,10 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     ]
     bundles = events.bundles()
     # a cold bundle expects the prior of its prices, to which no score has to keep
-    gaps = [] if manifest.provenance.get("cold") else recent_gaps(events, manifest, folder)
+    if manifest.provenance.get("cold"):
+        gaps = []
+    else:
+        gaps = recent_gaps(events, manifest, folder)
     problems = [
         *_lease_problems(lease, events.last_reward(), checkpoint),
         *_score_problems(calls, learns=learns),
@@ -262,7 +265,10 @@ def _lease_problems(
 def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
     """Return a sentence if no score came, or hardly any."""
     if calls.all.decisions and not calls.all.scores:
-        effect = "the router learns nothing" if learns else "nobody knows how good its answers are"
+        if learns:
+            effect = "the router learns nothing"
+        else:
+            effect = "nobody knows how good its answers are"
         return [f"no decision was ever scored: {effect} until feedback arrives"]
     if calls.unscored > 0.9 * calls.wanted >= 90:
         kind = "decisions that are marked to be scored"
@@ -305,9 +311,14 @@ def _cost_notes(events: EventLog, bundle: str) -> list[str]:
     if not calls:
         return []
     median = float(np.median([cost for cost, _ in known or calls]))
-    expected = float(np.median([usd for _, usd in known])) if known else None
+    if known:
+        expected = float(np.median([usd for _, usd in known]))
+    else:
+        expected = None
     note = doubt_of_costs(median, expected)
-    return [note] if note else []
+    if note:
+        return [note]
+    return []
 
 
 def _unpriced(events: EventLog, bundle: str) -> list[str]:

@@ -48,8 +48,14 @@ def _show_calls(facts: dict[str, Any]) -> None:
     )
     click.echo(f"\n{'model':36s} {'plays':>7s} {'scored':>7s} {'score':>6s} {'cost, USD':>10s}  over time")
     for arm in facts["arms"]:
-        score = "" if arm["mean_score"] is None else f"{arm['mean_score']:.3f}"
-        cost = "" if arm["mean_cost"] is None else f"{arm['mean_cost']:.6f}"
+        if arm["mean_score"] is None:
+            score = ""
+        else:
+            score = f"{arm['mean_score']:.3f}"
+        if arm["mean_cost"] is None:
+            cost = ""
+        else:
+            cost = f"{arm['mean_cost']:.6f}"
         curve = " ".join(f"{value:.2f}" for value in arm["curve"])
         counts = f"{arm['decisions']:7d} {arm['scored']:7d}"
         click.echo(f"{arm['model']:36s} {counts} {score:>6s} {cost:>10s}  {curve}")
@@ -85,7 +91,10 @@ def _show_bundles(facts: dict[str, Any]) -> None:
     if others and not facts["decisions"] and not facts["kept_turns"]:
         click.echo("this bundle has decided nothing yet; what the log holds is of others:")
     for row in others:
-        last = "all compacted" if row["last"] is None else _minute(row["last"])
+        if row["last"] is None:
+            last = "all compacted"
+        else:
+            last = _minute(row["last"])
         click.echo(f"bundle {row['bundle']}: {row['calls']} calls, the last {last}")
     before: set[str] = set()
     for row in facts["arm_sets"]:
@@ -114,7 +123,10 @@ def _show_findings(facts: dict[str, Any]) -> None:
         click.echo(f"failed: {failure['calls']} calls of {failure['model']}: {reason}")
     if facts["lease"]:
         seconds = facts["lease"]["seconds_left"]
-        until = f"{seconds:.0f} s left" if seconds > 0.0 else f"ended {-seconds:.0f} s ago"
+        if seconds > 0.0:
+            until = f"{seconds:.0f} s left"
+        else:
+            until = f"ended {-seconds:.0f} s ago"
         click.echo(f"lease: {facts['lease']['holder']}, {until}")
     click.echo(f"what the log can decide: {facts['decides']}")
     for note in facts["notes"]:

@@ -185,7 +185,10 @@ def guarded_pmf(
     """
     only_fallback = np.zeros(len(target))
     only_fallback[fallback] = 1.0
-    answering, waiting = (target, only_fallback) if routes else (only_fallback, target)
+    if routes:
+        answering, waiting = (target, only_fallback)
+    else:
+        answering, waiting = (only_fallback, target)
     uniform = available / available.sum()
     explored: np.ndarray = TRIAL_SHARE * waiting + (1.0 - TRIAL_SHARE) * uniform
     return (1.0 - floor) * answering + floor * explored

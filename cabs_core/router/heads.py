@@ -41,7 +41,10 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     """Return the oracles without the predictors that neither a policy reads nor explanations show."""
     chosen = dict(oracles.chosen)
     if not needs.scores:
-        chosen["accuracy"] = "knn" if needs.static == "knn_literal" else needs.static or SHOWN
+        if needs.static == "knn_literal":
+            chosen["accuracy"] = "knn"
+        else:
+            chosen["accuracy"] = needs.static or SHOWN
     if chosen["cost"] == "network" and not needs.costs:
         chosen["cost"] = "ridge"
     names = {chosen["accuracy"]}
@@ -92,13 +95,17 @@ class Prediction:
         if static:
             return self.request.static_scores[static]
         predicted = self.request.predicted_scores
-        return self._expected[0] if predicted is None else predicted
+        if predicted is None:
+            return self._expected[0]
+        return predicted
 
     @cached_property
     def costs(self) -> np.ndarray:
         """Expected cost of the text alone at every model, `[K]` USD."""
         predicted = self.request.predicted_costs
-        return self._expected[1] if predicted is None else predicted
+        if predicted is None:
+            return self._expected[1]
+        return predicted
 
     @cached_property
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
@@ -126,15 +133,27 @@ class Heads:
         """
         lengths = np.asarray(lengths, dtype=np.float64)
         needs = self.needs
-        contexts = self.oracles.contexts(embeddings, lengths) if needs.context else None
-        scores = self.oracles.predict_scores(embeddings, lengths) if needs.scores else None
-        costs = self.oracles.predict_costs(embeddings, lengths) if needs.costs else None
+        if needs.context:
+            contexts = self.oracles.contexts(embeddings, lengths)
+        else:
+            contexts = None
+        if needs.scores:
+            scores = self.oracles.predict_scores(embeddings, lengths)
+        else:
+            scores = None
+        if needs.costs:
+            costs = self.oracles.predict_costs(embeddings, lengths)
+        else:
+            costs = None
         static = {}
         if needs.static:
             static = {needs.static: self.oracles.predict_scores(embeddings, lengths, needs.static)}
         requests = []
         for i in range(len(embeddings)):
-            surrogate = self.surrogate(embeddings[i], float(lengths[i])) if needs.surrogate else None
+            if needs.surrogate:
+                surrogate = self.surrogate(embeddings[i], float(lengths[i]))
+            else:
+                surrogate = None
             request = Request(
                 context=None if contexts is None else contexts[i],
                 predicted_scores=None if scores is None else scores[i],

@@ -183,7 +183,10 @@ def add_model(
             _check_enough(router, model.name, len(scored.prompts))
         oracles = router.heads.oracles
         trained = oracles.arm_map or ArmMap.trained(len(router.arms))
-        vectors = None if scored is None else router.embed(scored.prompts)
+        if scored is None:
+            vectors = None
+        else:
+            vectors = router.embed(scored.prompts)
         prior = _prior(router, trained, model, vectors)
         if model.free:
             prior = replace(prior, cost=0.0)

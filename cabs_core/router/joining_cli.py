@@ -52,7 +52,10 @@ def add_model(
     from cabs_core.router.joining import NewModel, join
     from cabs_core.router.scored_table import read_scored
 
-    models = {} if upstreams is None else load_upstreams(upstreams).models
+    if upstreams is None:
+        models = {}
+    else:
+        models = load_upstreams(upstreams).models
     rows = None if scored is None else read_scored(scored)
     place = _local_folder(folder)
     new = NewModel(name, scored=rows, like=like, anyway=anyway)

@@ -61,7 +61,10 @@ class Learner:
         self.manifest = bundle.manifest
         self.heads = bundle.heads
         self.log = log
-        self.folder = None if folder is None else Path(folder) / self.manifest.id
+        if folder is None:
+            self.folder = None
+        else:
+            self.folder = Path(folder) / self.manifest.id
         self.version = 0
         self.revision = log.revision
         self._restore()

@@ -58,7 +58,10 @@ class LoggedBundle:
         self.arms = list(self.manifest.names)
         self.fallback = self.arms.index(self.manifest.fallback)
         self.prices = Prices.of_bundle(self.manifest, options)
-        self.log = log if isinstance(log, EventLog) else EventLog(log)
+        if isinstance(log, EventLog):
+            self.log = log
+        else:
+            self.log = EventLog(log)
         if self.log.place == ":memory:" and (self.folder / "events.sqlite").is_file():
             self.log.read_from(self.folder / "events.sqlite")
         self.log.add_bundle(self.manifest.id, self.manifest.identity, self.arms)
@@ -91,8 +94,13 @@ class LoggedBundle:
 
     def problems(self) -> list[str]:
         """Return a sentence for every setting that cannot work, such as a budget that is too small."""
-        problem = None if self.pacer is None else self.pacer.problem()
-        return [] if problem is None else [problem]
+        if self.pacer is None:
+            problem = None
+        else:
+            problem = self.pacer.problem()
+        if problem is None:
+            return []
+        return [problem]
 
     def rho_of(self, rho: float | None) -> float:
         """Return the cost sensitivity for a request, score units per USD.
@@ -104,7 +112,9 @@ class LoggedBundle:
             RouterError: rho is no finite number >= 0, or the policy serves another rho only.
         """
         if rho is None:
-            return self.manifest.rho if self.pacer is None else self.pacer.rho
+            if self.pacer is None:
+                return self.manifest.rho
+            return self.pacer.rho
         if not is_amount(rho):
             raise RouterError(f"rho {rho!r}: expected a finite number >= 0")
         if rho != self.manifest.rho and not self.policy.algorithm.any_rho_now():
@@ -170,7 +180,10 @@ class LoggedBundle:
             RouterError: as of `feedback`.
         """
         score = _number(score, "score", 1.0)
-        cost = None if cost is None else _number(cost, "cost", MOST_CALL_USD)
+        if cost is None:
+            cost = None
+        else:
+            cost = _number(cost, "cost", MOST_CALL_USD)
         logged = self.named(caller=caller, **name)
         drawn = logged.kept or logged.id
         if cost is None:

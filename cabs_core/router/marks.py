@@ -109,6 +109,9 @@ def queue(log: EventLog, limit: int, *, caller: str | None = None) -> list[dict[
         row = {name: getattr(logged, name, None) for name in QUEUE}
         row["time"] = datetime.fromtimestamp(logged.ts, UTC).isoformat(timespec="seconds")
         row["model"] = logged.arm
-        row["cost"] = logged.expected_cost if logged.cost is None else logged.cost
+        if logged.cost is None:
+            row["cost"] = logged.expected_cost
+        else:
+            row["cost"] = logged.cost
         rows.append(row)
     return rows

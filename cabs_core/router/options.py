@@ -97,7 +97,10 @@ class RouterOptions:
         Raises:
             RouterError: mode and epsilon do not fit together.
         """
-        epsilon = manifest.epsilon if self.epsilon is None else float(self.epsilon)
+        if self.epsilon is None:
+            epsilon = manifest.epsilon
+        else:
+            epsilon = float(self.epsilon)
         mode = self.mode or manifest.mode
         check_mode(mode, epsilon)
         return replace(self, mode=mode, epsilon=epsilon, fallback=self.fallback or manifest.fallback)

@@ -163,7 +163,10 @@ class Pacer:
             )
         curve = manifest.provenance.get("spending")
         costs = {arm["name"]: float(arm["mean_cost"]) for arm in manifest.arms}
-        cheapest = float(min(curve["usd"])) if curve else min(costs.values())
+        if curve:
+            cheapest = float(min(curve["usd"]))
+        else:
+            cheapest = min(costs.values())
         least = (1 - epsilon) * cheapest + epsilon * float(np.mean([*costs.values()]))
         if options.mode == "shadow":
             least = costs[manifest.fallback]

@@ -39,7 +39,9 @@ def log_place(context: click.Context, option: click.Parameter, value: str | None
     named = without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
         context, option, value
     )
-    return secret(CABS_LOG) if named is None else str(named)
+    if named is None:
+        return secret(CABS_LOG)
+    return str(named)
 
 
 class RouterPlace(click.ParamType):  # type: ignore[type-arg,unused-ignore]  # generic in new versions of click only
@@ -81,9 +83,13 @@ def local_router(place: Path | str) -> Path:
     """Return the folder of a router. A router on a store is copied to this machine first."""
     from cabs_core.router.remote import fetch_or_keep
 
-    return place if isinstance(place, Path) else fetch_or_keep(place)
+    if isinstance(place, Path):
+        return place
+    return fetch_or_keep(place)
 
 
 def log_of(folder: Path, log: str | None) -> str | Path:
     """Return the event log that was named, or the one beside the router if `log` is None."""
-    return default_log(folder) if log is None else log
+    if log is None:
+        return default_log(folder)
+    return log

@@ -83,7 +83,9 @@ def read_decisions(
         log = EventLog(place, read_only="://" not in str(place))
         try:
             data = read_events(log, manifest.names, identity=manifest.identity, components=COMPONENTS)
-            return data if policy_class(manifest.policy).learns else replace(data, adaptive=False)
+            if policy_class(manifest.policy).learns:
+                return data
+            return replace(data, adaptive=False)
         finally:
             log.close()
     written = written or LogFile(path=str(place))
@@ -169,7 +171,10 @@ def probabilities(
         )
         heads = Heads(Oracles.load(fold_folder(inputs["oracles"], fold)), needs_of(built))
         for i, request in enumerate(heads.requests(data.embeddings, data.lengths)):
-            mask = None if data.available is None else data.available[i, : len(data.today)]
+            if data.available is None:
+                mask = None
+            else:
+                mask = data.available[i, : len(data.today)]
             target[i] = built.decide(replace(request, available=mask)).pmf
     return target
 

@@ -100,7 +100,10 @@ def publish(bundle: str | Path, url: str) -> str:
     manifest = read_manifest(bundle)
     bucket = _bucket(url)
     with bucket.reaching():
-        below = bucket.fs.find(bucket.root) if bucket.fs.exists(bucket.root) else []
+        if bucket.fs.exists(bucket.root):
+            below = bucket.fs.find(bucket.root)
+        else:
+            below = []
         there = {str(path).removeprefix(bucket.root).lstrip("/") for path in below}
         if there and HEADER not in there:
             raise StorageError(f"{url} holds {sorted(there)[0]!r} and no router: name an empty place")

@@ -135,7 +135,10 @@ class Router(LoggedBundle):
         self._recent: dict[str, np.ndarray] = {}
         self.shared_text = SharedText()
         if options.seed != "bundle":
-            seed = int.from_bytes(os.urandom(6), "big") if options.seed is None else int(options.seed)
+            if options.seed is None:
+                seed = int.from_bytes(os.urandom(6), "big")
+            else:
+                seed = int(options.seed)
             self.policy.algorithm.reseed("router", seed, self.manifest.id)
         self.follow()
 
@@ -219,7 +222,10 @@ class Router(LoggedBundle):
         charge = self.prices.charge(read.predicted_costs, prediction.tokens, request.tokens, factors)
         usable = mask
         if request.budget is not None:
-            costs = prediction.costs if charge is None else charge.cost
+            if charge is None:
+                costs = prediction.costs
+            else:
+                costs = charge.cost
             usable = _affordable(mask, costs, request.budget)
         predicted_costs = None
         if read.predicted_costs is not None and charge is not None:
@@ -285,7 +291,10 @@ class Router(LoggedBundle):
         available = tuple(self.arms)
         if usable is not None:
             available = tuple(arm for i, arm in enumerate(self.arms) if usable[i])
-        costs = None if decided.charge is None else decided.charge.cost
+        if decided.charge is None:
+            costs = None
+        else:
+            costs = decided.charge.cost
         return Routed(
             id=decided.id,
             model=draw.decision.arm_name,
@@ -311,9 +320,15 @@ class Router(LoggedBundle):
         """
         decision = self.policy.decide(request)
         target = decision.pmf.copy()
-        mask = np.ones(len(self.arms), dtype=np.bool_) if usable is None else usable
+        if usable is None:
+            mask = np.ones(len(self.arms), dtype=np.bool_)
+        else:
+            mask = usable
         # where the fallback cannot be called, shadow and guarded mode route
-        mode = self.options.mode if mask[self.fallback] else "route"
+        if mask[self.fallback]:
+            mode = self.options.mode
+        else:
+            mode = "route"
         floor = self.options.epsilon or 0.0
         if mode == "route" and floor == 0.0:
             return _Draw(decision, target, decision.arm, False)
@@ -361,7 +376,10 @@ class Router(LoggedBundle):
         """
         if available is None:
             return None
-        names = [available] if isinstance(available, str) else list(available)
+        if isinstance(available, str):
+            names = [available]
+        else:
+            names = list(available)
         mask = np.array([arm in names for arm in self.arms])
         if mask.sum() < len(names):
             for name in names:
@@ -369,7 +387,9 @@ class Router(LoggedBundle):
                     raise RouterError(f"unknown model {name!r}; this router knows {', '.join(self.arms)}")
         if not mask.any():
             raise RouterError(f"no model is available: name at least one of {', '.join(self.arms)}")
-        return None if mask.all() else mask
+        if mask.all():
+            return None
+        return mask
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
         """Return embeddings `[n, e]` float32. Those of the last `RECENT` texts are remembered."""
@@ -428,7 +448,10 @@ class Router(LoggedBundle):
         Raises:
             RouterError: the decision is not in the log, or was logged without an embedding.
         """
-        name = decision if isinstance(decision, str) else decision.id
+        if isinstance(decision, str):
+            name = decision
+        else:
+            name = decision.id
         logged = self.named(id=name)
         decided = Decision.from_dict(json.loads(logged.decision))
         if logged.embedding is None:
@@ -460,7 +483,10 @@ class Router(LoggedBundle):
                     row["bonus"] = self.learner.policy.algorithm.deviation(decided, j)
             rows.append(row)
         stored = Neighbours.load(self.folder / "neighbours")
-        nearest = [] if stored is None else stored.nearest(logged.embedding, neighbours)
+        if stored is None:
+            nearest = []
+        else:
+            nearest = stored.nearest(logged.embedding, neighbours)
         return {
             "id": logged.id,
             "model": logged.arm,
@@ -532,7 +558,10 @@ def _affordable(mask: np.ndarray | None, costs: np.ndarray, budget: float) -> np
     if mask is not None:
         usable = usable & mask
     if not usable.any():
-        least = costs.min() if mask is None else costs[mask].min()
+        if mask is None:
+            least = costs.min()
+        else:
+            least = costs[mask].min()
         raise RouterError(
             f"no available model is expected to cost {budget:g} USD or less, since the cheapest costs "
             f"{least:.3g}: raise the budget, or leave it out"

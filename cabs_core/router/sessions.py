@@ -148,7 +148,10 @@ def models_at_holder(
         HeldElsewhere: none of the models is at that place.
         LogError: the log cannot be used.
     """
-    maker = _call_that_made_state(router, request, caller) if request.held else None
+    if request.held:
+        maker = _call_that_made_state(router, request, caller)
+    else:
+        maker = None
     if maker is None:
         return request, None
     there = [model for model in models if maker.arm in places and places.get(model) == places[maker.arm]]

@@ -65,9 +65,14 @@ def _shared(text: str, before: str) -> float:
     most = min(len(text), len(before))
     begin = _common_length(text, before, most)
     rest = most - begin
-    end = _common_length(text[::-1], before[::-1], rest) if rest else 0
+    if rest:
+        end = _common_length(text[::-1], before[::-1], rest)
+    else:
+        end = 0
     common = begin + end
-    return common / len(text) if common >= _SHORTEST else 0.0
+    if common >= _SHORTEST:
+        return common / len(text)
+    return 0.0
 
 
 def _common_length(one: str, other: str, most: int) -> int:

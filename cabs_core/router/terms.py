@@ -78,7 +78,10 @@ def _read_models(header: Any, manifest: Manifest) -> tuple[str, ...]:
     if isinstance(header, str):
         header = _as_utf8(header)
         try:
-            names = json.loads(header) if header.lstrip().startswith("[") else header.split(",")
+            if header.lstrip().startswith("["):
+                names = json.loads(header)
+            else:
+                names = header.split(",")
         except (ValueError, RecursionError):
             names = None
     if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):

@@ -79,7 +79,10 @@ def check_int8(
 
     lost = utilities(problem.embeddings) - utilities(vectors)
     if lost.mean() > INT8_LOSS:
-        clusters = None if problem.clusters is None else problem.clusters[rows]
+        if problem.clusters is None:
+            clusters = None
+        else:
+            clusters = problem.clusters[rows]
         error = mean_error(lost, clusters=clusters).value
         raise RouterError(
             f"int8 would lose {lost.mean():.4f} ± {error:.4f} utility on {len(lost)} validation "

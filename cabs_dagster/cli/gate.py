@@ -147,7 +147,9 @@ class _Gate:
         for asset in self.waiting:
             partitions = len(self.rhos) if asset == _REPLAY else 1
             late += len(checks.check_specs(asset)) * partitions
-        return f"{text}; {counted(late, 'check')} of what is made from it wait" if late else text
+        if late:
+            return f"{text}; {counted(late, 'check')} of what is made from it wait"
+        return text
 
 
 def _is_replayed(chain: Chain, rho: float) -> bool:
@@ -185,7 +187,10 @@ def _first_fault(planner: Planner, pool: str, made: Sequence[str]) -> tuple[Stat
 
 def _ended_by_budget(chain: Chain) -> str:
     """Return a sentence about a collection that ended because its budget was spent, or an empty text."""
-    record = chain.store.record(("answers", chain.pool.name)) if chain.pool.collected else None
+    if chain.pool.collected:
+        record = chain.store.record(("answers", chain.pool.name))
+    else:
+        record = None
     if record is None:
         return ""
     from cabs_core.pipeline.stages.answers import AnswersSummary
@@ -231,7 +236,10 @@ def _evaluate(
         evaluated.add(dg.AssetCheckKey(check.asset_key, check.check_name))
         place = _place(names.path_of(check.asset_key), "" if name == job_names.RESULTS else partition)
         cases.append(Case(place, check.check_name, _outcome(check), check.description or "", result.run_id))
-    texts = [] if result.success else run_texts(result.all_events)
+    if result.success:
+        texts = []
+    else:
+        texts = run_texts(result.all_events)
     for key in sorted(keys - evaluated):
         text = "; ".join(texts[:3]) or "it gave no result"
         place = _place(names.path_of(key.asset_key), partition)
@@ -243,9 +251,13 @@ def _outcome(check: dg.AssetCheckEvaluation) -> CheckOutcome:
     """Return how a check ended."""
     if check.passed:
         return "passed"
-    return "error" if check.severity == dg.AssetCheckSeverity.ERROR else "warning"
+    if check.severity == dg.AssetCheckSeverity.ERROR:
+        return "error"
+    return "warning"
 
 
 def _place(asset: str, partition: str) -> str:
     """Return words for an asset and its partition, such as `splits [demo]`."""
-    return f"{asset} [{partition}]" if partition else asset
+    if partition:
+        return f"{asset} [{partition}]"
+    return asset

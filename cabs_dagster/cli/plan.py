@@ -27,7 +27,10 @@ def plan(pool: str, as_json: bool) -> None:
         return
     grouped: dict[str, list[int]] = {}
     for number, entry in enumerate(entries):
-        name = f"replay of {entry.target.removeprefix('replay/')}" if "|" in entry.partition else entry.target
+        if "|" in entry.partition:
+            name = f"replay of {entry.target.removeprefix('replay/')}"
+        else:
+            name = entry.target
         grouped.setdefault(name, []).append(number)
     for name, numbers in grouped.items():
         states = Counter(entries[n].state for n in numbers)

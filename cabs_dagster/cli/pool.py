@@ -184,7 +184,10 @@ def list_(as_json: bool) -> None:
             if on
         ]
         models = p.arm_names()
-        size = f"{len(models)} models" if models else "all models"
+        if models:
+            size = f"{len(models)} models"
+        else:
+            size = "all models"
         click.echo(
             f"{p.name:28s} {p.source.kind:12s} {size:12s} {len(p.policies):3d} policies x "
             f"{len(p.replay.rhos):2d} rhos  {', '.join(marks)}"

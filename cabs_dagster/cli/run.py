@@ -48,7 +48,10 @@ def run(
     )
     seconds = time.perf_counter() - started
     parts = page_parts(pool_file.pool.name)
-    record = None if no_report else runner.store.record(parts)
+    if no_report:
+        record = None
+    else:
+        record = runner.store.record(parts)
     page = None
     said = dict.fromkeys(("missing", "verdict", "why", "newest", "goal"), "")
     if record is not None:

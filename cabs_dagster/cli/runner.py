@@ -71,7 +71,10 @@ class CommandRunner(ChainRunner):
         definition = job(name).partitions_def
         assert definition is not None
         # results of all pools have no partition if no pool is left
-        of_partition = definition.get_tags_for_partition_key(partition) if partition else {}
+        if partition:
+            of_partition = definition.get_tags_for_partition_key(partition)
+        else:
+            of_partition = {}
         return dg.execute_job(
             recipe,
             instance=self.instance,

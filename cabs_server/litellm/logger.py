@@ -101,7 +101,9 @@ class CabsLogger(CustomLogger):
     @property
     def router(self) -> Router:
         """The router that decides now."""
-        return self._router if self._keeper is None else self._keeper.router
+        if self._keeper is None:
+            return self._router
+        return self._keeper.router
 
     @router.setter
     def router(self, router: Router) -> None:
@@ -134,7 +136,10 @@ class CabsLogger(CustomLogger):
             by_arm = {arm: d for arm, d in named.items() if arm is not None and arm in self.router.arms}
             if not by_arm:
                 return healthy_deployments
-            keywords = request_kwargs if isinstance(request_kwargs, dict) else {}
+            if isinstance(request_kwargs, dict):
+                keywords = request_kwargs
+            else:
+                keywords = {}
             terms = self._terms(keywords, model)
             if terms.models is not None:
                 by_arm = {arm: by_arm[arm] for arm in terms.models if arm in by_arm}
@@ -155,7 +160,10 @@ class CabsLogger(CustomLogger):
                 route_conversation, self.router, turn, available=list(by_arm), **facts
             )
             why = await asyncio.to_thread(lambda: json.dumps(routed.why))
-            key = "litellm_metadata" if "litellm_metadata" in keywords else "metadata"
+            if "litellm_metadata" in keywords:
+                key = "litellm_metadata"
+            else:
+                key = "metadata"
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             for name in ("litellm_metadata", "metadata"):
@@ -227,7 +235,9 @@ class CabsLogger(CustomLogger):
             wanted = {SCORE: WANTED} if last.marked else {}
             return {"x-cabs-decision": last.decision, WHY: last.why, **wanted}
         name = _decision(data)
-        return {"x-cabs-decision": name} if name else None
+        if name:
+            return {"x-cabs-decision": name}
+        return None
 
     async def async_post_call_failure_hook(
         self,
@@ -303,7 +313,10 @@ class CabsLogger(CustomLogger):
             logged = self.router.log.decision(id=name, caller=caller)
             if logged is None:  # another router's, or another caller's that this one has named
                 return
-            cost, tokens = _bill(kwargs, response) if status == "answered" else (None, None)
+            if status == "answered":
+                cost, tokens = _bill(kwargs, response)
+            else:
+                cost, tokens = (None, None)
             # LiteLLM says 0.0 for a model whose price it does not know
             if cost is not None and (cost < 0 or (cost == 0 and logged.arm not in self.free)):
                 cost = None
@@ -329,7 +342,9 @@ class CabsLogger(CustomLogger):
     def _last(self, caller: str | None, call: str | None) -> Attempt | None:
         """Return the last attempt of a call, or None."""
         attempts = self.attempts.get((caller, call or ""))
-        return attempts[-1] if attempts else None
+        if attempts:
+            return attempts[-1]
+        return None
 
     def _failed(self, what: str, error: Exception) -> None:
         self.errors += 1
@@ -399,7 +414,10 @@ class CabsLogger(CustomLogger):
                 result = await asyncio.to_thread(self.score, body, key)
                 return JSONResponse(self.router.about_feedback(result), 409 if result == "conflict" else 200)
             except (CabsError, KeyError, TypeError, ValueError, AttributeError) as error:
-                status = 404 if isinstance(error, UnknownDecision) else 400
+                if isinstance(error, UnknownDecision):
+                    status = 404
+                else:
+                    status = 400
                 return JSONResponse({"error": {"message": str(error)}}, status)
 
         feedback.__annotations__ |= {
@@ -422,7 +440,10 @@ class CabsLogger(CustomLogger):
             UnknownDecision: the key owns no such decision. RouterError: score or cost is out of range.
         """
         caller, cost = self.caller_of(key), body.get("cost")
-        owner = None if getattr(key, "user_role", None) == "proxy_admin" else caller or ""
+        if getattr(key, "user_role", None) == "proxy_admin":
+            owner = None
+        else:
+            owner = caller or ""
         names = {k: str(body[k]) for k in NAMES if body.get(k) is not None}
         if "session" in names:
             names["session"] = session_key(names["session"], caller or "")
@@ -442,7 +463,9 @@ def _failure_reason(error: Any) -> str:
     if not isinstance(error, BaseException):
         return "LiteLLM named no error"
     status = getattr(error, "status_code", None)
-    return type(error).__name__ if status is None else f"{type(error).__name__} (HTTP {status})"
+    if status is None:
+        return type(error).__name__
+    return f"{type(error).__name__} (HTTP {status})"
 
 
 def _arm(deployment: dict[str, Any]) -> str | None:
@@ -460,7 +483,10 @@ def _place(deployment: dict[str, Any]) -> tuple[Any, ...]:
 def _call_facts(keywords: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return (metadata of a call, headers of the proxy's client)."""
     request = keywords.get("proxy_server_request")
-    headers = request.get("headers") if isinstance(request, dict) else None
+    if isinstance(request, dict):
+        headers = request.get("headers")
+    else:
+        headers = None
     about = {**(keywords.get("litellm_metadata") or {}), **(keywords.get("metadata") or {})}
     return about, headers if isinstance(headers, dict) else {}
 
@@ -472,7 +498,11 @@ def _bill(kwargs: dict[str, Any], response: Any) -> tuple[float | None, Tokens |
     providers do not count reasoning, so the price of the missing tokens is added.
     """
     usage: Any = getattr(response, "usage", None)
-    reported: Any = usage.model_dump() if hasattr(usage, "model_dump") else usage
+    reported: Any
+    if hasattr(usage, "model_dump"):
+        reported = usage.model_dump()
+    else:
+        reported = usage
     tokens = tokens_of(reported)
     cost = kwargs.get("response_cost")
     if tokens is None or tokens.usd is not None:
@@ -494,7 +524,10 @@ def _decision(holder: dict[str, Any]) -> str | None:
     """Return the id of the decision that this logger wrote into the metadata of a call, or None."""
     for key in ("litellm_metadata", "metadata"):
         metadata = holder.get(key)
-        name = metadata.get(_MARK) if isinstance(metadata, dict) else None
+        if isinstance(metadata, dict):
+            name = metadata.get(_MARK)
+        else:
+            name = None
         if isinstance(name, str):
             return name
     return None

@@ -92,7 +92,10 @@ def sample_graph(
             place = i * K + j
             if is_symmetric and j < i:
                 place = j * K + i
-            graph[i, j] = 1.0 if uniform(keys, GRAPH, t, place) < p else 0.0
+            if uniform(keys, GRAPH, t, place) < p:
+                graph[i, j] = 1.0
+            else:
+                graph[i, j] = 0.0
 
 
 def edge_probabilities(predicted_scores: ArrayLike, kind: str = "paper") -> np.ndarray:

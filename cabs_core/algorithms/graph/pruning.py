@@ -48,4 +48,7 @@ def keep_large_deltas(
         q3 = _quantile(scratch, count, 0.75)
         limit = q3 + kappa * (q3 - q1)
     for j in range(K):
-        keep[j] = 1.0 if j == played or abs(deltas[j]) > limit else 0.0
+        if j == played or abs(deltas[j]) > limit:
+            keep[j] = 1.0
+        else:
+            keep[j] = 0.0

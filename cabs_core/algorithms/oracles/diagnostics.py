@@ -79,7 +79,10 @@ def diagnose(
 
 def candidates(oracles: Oracles, head: str) -> list[str]:
     """Return the names of the models that could serve a head of these oracles."""
-    neural = ["network", "blend"] if oracles.network is not None else []
+    if oracles.network is not None:
+        neural = ["network", "blend"]
+    else:
+        neural = []
     if head == "accuracy":
         return [*_STATIC, *(["tasks"] if "tasks" in oracles.predictors else []), *neural]
     if head == "cost":

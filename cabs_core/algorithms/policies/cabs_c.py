@@ -322,13 +322,19 @@ def explore(
             usable = (mask[i] and mask[j]) or i == j
             if not usable:
                 graph[i, j] = 0.0
-            edge = expected[i, j] if rule.expects_graph else graph[i, j]
+            if rule.expects_graph:
+                edge = expected[i, j]
+            else:
+                edge = graph[i, j]
             if rule.weights_edges:
                 edge *= expected[i, j]
             program[i, j] = edge if usable else 0.0
         if mask[i] and rule.clip_predictions:
             values[i] = clip01(values[i])
-        losses[i] = 1.0 - values[i] if mask[i] else LOSS_OF_ABSENT_ARM
+        if mask[i]:
+            losses[i] = 1.0 - values[i]
+        else:
+            losses[i] = LOSS_OF_ABSENT_ARM
     gamma = rule.gamma * (t + 1.0) ** rule.gamma_power
     gap, _, certified = solve_kernel(losses, program, gamma, rule.tol, work.workspace, pmf)
     total = 0.0

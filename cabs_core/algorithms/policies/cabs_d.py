@@ -674,7 +674,11 @@ class MixturePolicy(SurrogatePolicy):
 
     def played_pmf(self, arm: int, mixture: np.ndarray) -> np.ndarray:
         """Return the probabilities [K] that the arm was played with, for the mixture q [K]."""
-        pmf: np.ndarray = np.eye(len(self.arms))[arm] if self.rule.plays_likeliest else mixture.copy()
+        pmf: np.ndarray
+        if self.rule.plays_likeliest:
+            pmf = np.eye(len(self.arms))[arm]
+        else:
+            pmf = mixture.copy()
         return pmf
 
     def past(self, arrays: Sequence[np.ndarray]) -> Memory:

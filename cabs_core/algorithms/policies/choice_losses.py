@@ -127,7 +127,10 @@ def fit_linear(
         gradient[:-1] += penalty * w[:-1]
         return total / len(rows) + 0.5 * penalty * float((w[:-1] ** 2).sum()), (gradient * unit).ravel()
 
-    first = np.zeros_like(unit) if start is None else start / unit
+    if start is None:
+        first = np.zeros_like(unit)
+    else:
+        first = start / unit
     options = {"maxiter": _ITERATIONS, "gtol": 1e-8, "ftol": _TOLERANCE}
     fit = minimize(value, first.ravel(), jac=True, method="L-BFGS-B", options=options)
     weights: np.ndarray = fit.x.reshape(unit.shape) * unit

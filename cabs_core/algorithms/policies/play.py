@@ -128,7 +128,9 @@ class Stream:
     def available(self, t: int) -> np.ndarray | None:
         """Return bool [K], True for arms that may be played in round t, or None if all may be."""
         mask = self.active(t)
-        return None if mask.all() else mask
+        if mask.all():
+            return None
+        return mask
 
     def request(self, row: int, t: int) -> Request:
         """Return the request that round t makes if it plays query `row`."""

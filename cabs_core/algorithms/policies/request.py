@@ -61,8 +61,14 @@ class Offline:
             PolicyError: shapes disagree, a context is out of range, a score is not in [0, 1] or a cost is
                 negative or not finite.
         """
-        rows, k = np.shape(scores) if np.ndim(scores) == 2 else (-1, -1)
-        d = np.shape(contexts)[-1] if np.ndim(contexts) == 2 else -1
+        if np.ndim(scores) == 2:
+            rows, k = np.shape(scores)
+        else:
+            rows, k = (-1, -1)
+        if np.ndim(contexts) == 2:
+            d = np.shape(contexts)[-1]
+        else:
+            d = -1
         self.contexts = state.array("Offline", "contexts", contexts, state.Field((rows, d)))
         self.scores = state.array("Offline", "scores", scores, state.Field((rows, k), 0.0, 1.0))
         self.costs = state.array("Offline", "costs", costs, state.Field((rows, k), 0.0, state.FINITE))
@@ -119,7 +125,10 @@ def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
     shapes: list[tuple[int, ...]] = [
         np.shape(np.asarray(getattr(offline, name, None))) for name in ("contexts", "scores", "costs")
     ]
-    rows, features = shapes[0] if len(shapes[0]) == 2 else (-1, -1)
+    if len(shapes[0]) == 2:
+        rows, features = shapes[0]
+    else:
+        rows, features = (-1, -1)
     if shapes != [(rows, dim or features), (rows, arms), (rows, arms)]:
         raise PolicyError(
             f"{where}: offline has contexts {shapes[0]}, scores {shapes[1]} and costs {shapes[2]}; expected "

@@ -321,7 +321,10 @@ def ridge_data(stream: Stream, target: str) -> RidgeData:
 
 def warm_models(offline: Offline, options: ModelOptions, target: str) -> tuple[np.ndarray, np.ndarray]:
     """Return A^-1 [d, d] of all arms and theta [K, d] that start from the train split."""
-    targets = offline.scores if target == "score" else offline.utilities
+    if target == "score":
+        targets = offline.scores
+    else:
+        targets = offline.utilities
     compute = partial(warm_start, offline.contexts, targets, options.penalty, options.warm)
     return offline.once(("warm", options.penalty, options.warm, target), compute)
 

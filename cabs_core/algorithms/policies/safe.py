@@ -353,4 +353,6 @@ class SafePolicy:
 def _index_of(places: np.ndarray, arm: int) -> int:
     """Return the index of `arm` in places, -1 if it has been removed."""
     indices = np.flatnonzero(places == arm)
-    return int(indices[0]) if len(indices) else -1
+    if len(indices):
+        return int(indices[0])
+    return -1

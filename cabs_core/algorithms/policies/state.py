@@ -207,7 +207,10 @@ def names(where: str, values: Any) -> tuple[str, ...]:
         PolicyError: there is no name, or one is empty or occurs twice.
     """
     try:
-        arms = () if isinstance(values, (str, bytes)) else tuple(values)
+        if isinstance(values, (str, bytes)):
+            arms = ()
+        else:
+            arms = tuple(values)
     except TypeError:
         arms = ()
     if not arms:

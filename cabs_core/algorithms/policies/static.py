@@ -323,7 +323,10 @@ class Predicted(StaticPolicy):
     @property
     def predictor_settings(self) -> dict[str, Any]:
         """Options of the predictor that differ from its defaults."""
-        preset = {"loss": "pair"} if self.preset == "pair" else {}
+        if self.preset == "pair":
+            preset = {"loss": "pair"}
+        else:
+            preset = {}
         return {**preset, **self.settings.settings}
 
     def _fitted(self, offline: Offline) -> ScorePredictor:

@@ -204,7 +204,11 @@ class SurrogatePolicy(Policy):
                     "update"
                 )
         reward = outcome.utility(decision.rho)
-        targets: Any = outcome.score if self.target == "score" else reward
+        targets: Any
+        if self.target == "score":
+            targets = outcome.score
+        else:
+            targets = reward
         if self.full_feedback:
             targets = self._targets_of_all_arms(decision, outcome)
         memory = outcome.memory

@@ -50,7 +50,9 @@ def _cdf(z: float) -> float:
     """Compute P(N(0, 1) < z) to 1.5e-7 (Abramowitz and Stegun 7.1.26: five times as fast as erfc)."""
     a = abs(z) * _ROOT_HALF
     tail = _tail(a) * math.exp(-a * a)
-    return 1.0 - tail if z > 0.0 else tail
+    if z > 0.0:
+        return 1.0 - tail
+    return tail
 
 
 @kernel

@@ -77,7 +77,10 @@ class TaskPredictor(ScorePredictor):
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
-        labels = np.zeros(len(x)) if self._labels is None else self._labels
+        if self._labels is None:
+            labels = np.zeros(len(x))
+        else:
+            labels = self._labels
         _, which = np.unique(labels, return_inverse=True)
         count = int(which.max()) + 1
         mean = y.mean(axis=0)

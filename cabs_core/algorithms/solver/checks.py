@@ -126,7 +126,10 @@ def check_instances(
         raise SolverError(f"graph has shape {G.shape} but losses {f.shape} need {(*f.shape, K)}")
     if batch and gamma.shape != f.shape[:1]:
         raise SolverError(f"gammas has shape {gamma.shape} but there are {f.shape[0]} instances")
-    every = (f, G, gamma) if batch else (f[None], G[None], gamma)
+    if batch:
+        every = (f, G, gamma)
+    else:
+        every = (f[None], G[None], gamma)
     if not _sound(*every):
         _say_what_is_wrong(f, G, gamma, batch)
     return every

@@ -60,7 +60,10 @@ def _close(
             problem.solve(solver=cp.CLARABEL)
         except cp.error.SolverError:
             return solution_of(None, losses, graph, gamma, False, np.nan)
-    value = np.nan if problem.value is None else problem.value / scale
+    if problem.value is None:
+        value = np.nan
+    else:
+        value = problem.value / scale
     return solution_of(variable.value, losses, graph, gamma, problem.status == cp.OPTIMAL, value)
 
 

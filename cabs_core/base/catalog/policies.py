@@ -83,7 +83,10 @@ def _option_text(value: Any) -> str:
         if value is meant:
             return word
     if isinstance(value, float):
-        value = int(value) if value.is_integer() and abs(value) < 1e15 else repr(value).replace("+", "")
+        if value.is_integer() and abs(value) < 1e15:
+            value = int(value)
+        else:
+            value = repr(value).replace("+", "")
     return str(value)
 
 
@@ -168,7 +171,9 @@ def policy_label(name: str) -> str:
     title = record.title if record else base
     notes = [preset] if preset else []
     notes += [f"{key} {_option_text(value)}" for key, value in options.items()]
-    return f"{title} ({', '.join(notes)})" if notes else title
+    if notes:
+        return f"{title} ({', '.join(notes)})"
+    return title
 
 
 def policy_description(name: str) -> str:

@@ -95,12 +95,17 @@ def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
 
 def share_compiled() -> float:
     """Share, from 0 to 1, of the imported kernels that the cache on disk has; 1 if none are imported."""
-    return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS) if _KERNELS else 1.0
+    if _KERNELS:
+        return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS)
+    return 1.0
 
 
 def _cached_forms(function: Any) -> list[Any]:
     """Argument types for which the cache holds this kernel's current code for this processor."""
     cache = function._cache
     codegen = cpu_target.target_context.codegen()
-    index = cache._cache_file._load_index() if hasattr(cache, "_cache_file") else ()
+    if hasattr(cache, "_cache_file"):
+        index = cache._cache_file._load_index()
+    else:
+        index = ()
     return [key[0] for key in index if key == cache._index_key(key[0], codegen)]

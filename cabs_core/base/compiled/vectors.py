@@ -42,7 +42,9 @@ class VectorType(Type):
 
     def can_convert_from(self, typingctx: Context, other: Type) -> Conversion | None:
         """Allow a scalar in place of a vector, which then has the scalar in every lane."""
-        return Conversion.safe if isinstance(other, (types.Float, types.Integer)) else None
+        if isinstance(other, (types.Float, types.Integer)):
+            return Conversion.safe
+        return None
 
 
 f64x8 = VectorType()

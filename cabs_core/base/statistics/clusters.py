@@ -71,4 +71,6 @@ def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
     """
     sums = cluster_sums(weights, clusters)
     square = float((sums**2).sum())
-    return float(sums.sum()) ** 2 / square if square > 0.0 else 0.0
+    if square > 0.0:
+        return float(sums.sum()) ** 2 / square
+    return 0.0

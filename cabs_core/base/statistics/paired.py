@@ -67,9 +67,15 @@ class PairedSample:
             worst: largest size that one difference may have.
         """
         values = np.asarray(differences, dtype=np.float64)
-        weight = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+        if weights is None:
+            weight = np.ones(len(values))
+        else:
+            weight = np.asarray(weights, dtype=np.float64)
         seen = weight > 0
-        members = None if clusters is None else np.asarray(clusters)[seen]
+        if clusters is None:
+            members = None
+        else:
+            members = np.asarray(clusters)[seen]
         tops = cluster_sums(values[seen] * weight[seen], members)
         bottoms = cluster_sums(weight[seen], members)
         if not len(bottoms):
@@ -149,7 +155,9 @@ class PairedSample:
         values = self.tops - limit * self.bottoms
         gap = float((self.counts * values).sum()) / self.clusters
         if gap <= 0:
-            return -math.inf if gap < 0 else 0.0
+            if gap < 0:
+                return -math.inf
+            return 0.0
         variance = self._variance(values, -self.worst - limit)
         if variance <= 0:
             return math.inf
@@ -208,7 +216,9 @@ class Estimate:
         if math.isnan(self.standard_error):
             return 1.0
         if self.standard_error <= 0:
-            return 0.0 if self.mean > limit else 1.0
+            if self.mean > limit:
+                return 0.0
+            return 1.0
         return float(special.stdtr(self.freedom, (limit - self.mean) / self.standard_error))
 
     def p_value_below(self, limit: float) -> float:

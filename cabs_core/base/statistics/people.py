@@ -111,7 +111,10 @@ def corrected_sum(
     error = mean_error(wrong, clusters=members[row])
     sampled = mean_error(by_judge, clusters=clusters)
     # a judge with a weak view errs more where the judge's scores are high, so both parts are correlated
-    together = float(np.cov(wrong, by_judge[row])[0, 1]) / sampled.clusters if len(wrong) > 1 else 0.0
+    if len(wrong) > 1:
+        together = float(np.cov(wrong, by_judge[row])[0, 1]) / sampled.clusters
+    else:
+        together = 0.0
     se = math.sqrt(sampled.value**2 + max(2 * together, 0.0))
     error = error.with_trials(se, int(sampled.clusters))
     # the judge may be wrong by up to 1 on an answer that nobody labelled

@@ -169,7 +169,10 @@ def ratio_error(
     tops = np.asarray(tops, dtype=np.float64)
     bottoms = np.asarray(bottoms, dtype=np.float64)
     seen = (bottoms != 0) | (tops != 0)
-    members = None if clusters is None else np.asarray(clusters)[seen]
+    if clusters is None:
+        members = None
+    else:
+        members = np.asarray(clusters)[seen]
     top = cluster_sums(tops[seen], members)
     bottom = cluster_sums(bottoms[seen], members)
     count = len(bottom)
@@ -201,7 +204,10 @@ def mean_error(
         clusters, trials: see `ratio_error`.
     """
     values = np.asarray(values, dtype=np.float64)
-    weights = np.ones(len(values)) if weights is None else np.asarray(weights, dtype=np.float64)
+    if weights is None:
+        weights = np.ones(len(values))
+    else:
+        weights = np.asarray(weights, dtype=np.float64)
     return ratio_error(values * weights, weights, clusters, trials=trials)
 
 
@@ -215,7 +221,10 @@ def crossed_error(order: ArrayLike, values: ArrayLike, clusters: ArrayLike | Non
     """
     order = np.asarray(order)
     values = np.asarray(values, dtype=np.float64)
-    n = int(order.max(initial=0)) + 1 if clusters is None else len(np.asarray(clusters))
+    if clusters is None:
+        n = int(order.max(initial=0)) + 1
+    else:
+        n = len(np.asarray(clusters))
     plays = np.bincount(order.reshape(-1), minlength=n)
     sums = np.bincount(order.reshape(-1), weights=values.reshape(-1), minlength=n)
     return ratio_error(sums, plays, clusters, trials=values.mean(axis=1))
@@ -270,8 +279,14 @@ def share_interval(share: float, error: StandardError, tail: float = LEVEL / 2) 
         fewer = special.stdtrit(max(n - 1, 1.0), 1 - tail) / usual
         n *= min(float(fewer), 1.0) ** 2
     hits = share * n
-    low = float(special.betaincinv(hits, n - hits + 1, tail)) if hits > 0 else 0.0
-    high = float(special.betaincinv(hits + 1, n - hits, 1 - tail)) if hits < n else 1.0
+    if hits > 0:
+        low = float(special.betaincinv(hits, n - hits + 1, tail))
+    else:
+        low = 0.0
+    if hits < n:
+        high = float(special.betaincinv(hits + 1, n - hits, 1 - tail))
+    else:
+        high = 1.0
     return low, high
 
 
@@ -280,7 +295,9 @@ def score_interval(mean: float, error: StandardError) -> tuple[float, float]:
 
     50 right answers of 50 may be those of a model that errs, which Student's t would deny.
     """
-    return share_interval(mean, error) if error.is_known else (mean, mean)
+    if error.is_known:
+        return share_interval(mean, error)
+    return (mean, mean)
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:

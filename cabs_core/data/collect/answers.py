@@ -196,7 +196,9 @@ def described(lane: ModelRun) -> str:
         text += f", {lane.unanswered:,} without an answer"
         if lane.note and lane.open:
             text += f" ({lane.note})"
-    return text if lane.open else f"{text}; {lane.state}"
+    if lane.open:
+        return text
+    return f"{text}; {lane.state}"
 
 
 def write_answers(

@@ -90,7 +90,10 @@ class Purse:
             usd: cost of the call, USD.
         """
         self._under_way -= 1
-        self.reserved = max(0.0, self.reserved - bound) if self._under_way else 0.0
+        if self._under_way:
+            self.reserved = max(0.0, self.reserved - bound)
+        else:
+            self.reserved = 0.0
         self.spent += usd
         waiting = self._waiting
         self._waiting = []
@@ -215,7 +218,10 @@ class Tally:
             return
         self._last_notice = now
         rate = self.done / max(now - self.began, 1e-9)
-        left = f", about {duration((self.total - self.done) / rate)} left" if rate > 0 else ""
+        if rate > 0:
+            left = f", about {duration((self.total - self.done) / rate)} left"
+        else:
+            left = ""
         notify(
             f"{self.done:,} of {self.total:,} calls, {rate:.1f} a second{left}; "
             f"{money(purse.spent)} of at most {money(purse.most)} spent"
@@ -323,7 +329,10 @@ def _unanswered(
             if call.key in answered:
                 lane.known += 1
                 progress.done += 1
-                progress.began = progress.began if lane.asked else time.monotonic()
+                if lane.asked:
+                    progress.began = progress.began
+                else:
+                    progress.began = time.monotonic()
             elif call.key not in yielded:
                 yielded.add(call.key)
                 yield call

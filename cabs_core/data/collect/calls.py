@@ -51,14 +51,18 @@ class AskedModel:
         if answer.tokens is None:
             return answer.usd
         cost = 0.0 if self.upstream.free else answer.tokens.cost(self.upstream.price)
-        return answer.usd if cost is None else cost
+        if cost is None:
+            return answer.usd
+        return cost
 
     @property
     def dialect(self) -> str:
         """Dialect in which the model is asked: chat if the model speaks it, otherwise the first one that it
         speaks.
         """
-        return "chat" if "chat" in self.upstream.speaks else self.upstream.speaks[0]
+        if "chat" in self.upstream.speaks:
+            return "chat"
+        return self.upstream.speaks[0]
 
 
 @dataclass(frozen=True)
@@ -179,7 +183,10 @@ def read_reply(
     data = parse_body(content)
     means = meaning(status, headers, data)
     _, message = read_error(data)
-    note = f"HTTP {status}: {message}"[:300] if message else f"HTTP {status}"
+    if message:
+        note = f"HTTP {status}: {message}"[:300]
+    else:
+        note = f"HTTP {status}"
     if means is Meaning.ANSWERED:
         answer = _answer(call, data, seconds)
         if answer is None:
@@ -203,7 +210,10 @@ def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> Stor
 
 def _answer(call: Question, data: Any, seconds: float) -> StoredAnswer | None:
     """Return the answer in a reply with its cost, or None if the reply holds no answer."""
-    answer = read_answer_text(data, call.target.dialect) if isinstance(data, Mapping) else None
+    if isinstance(data, Mapping):
+        answer = read_answer_text(data, call.target.dialect)
+    else:
+        answer = None
     if answer is None:
         return None
     tokens = Tokens(math.ceil(call.characters / BYTES_A_TOKEN), math.ceil(text_tokens(answer.text)))

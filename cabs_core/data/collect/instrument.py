@@ -77,7 +77,9 @@ def kappa(a: np.ndarray, b: np.ndarray) -> float:
     x = a >= 0.5
     y = b >= 0.5
     chance = x.mean() * y.mean() + (1 - x.mean()) * (1 - y.mean())
-    return float((np.mean(x == y) - chance) / (1 - chance)) if chance < 1 else float("nan")
+    if chance < 1:
+        return float((np.mean(x == y) - chance) / (1 - chance))
+    return float("nan")
 
 
 def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
@@ -102,7 +104,9 @@ def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
             error[group] -= error[group].mean()
             doublings[group] -= doublings[group].mean()
     spread = float(doublings @ doublings)
-    return float(doublings @ error / spread) if spread > 1e-12 else float("nan")
+    if spread > 1e-12:
+        return float(doublings @ error / spread)
+    return float("nan")
 
 
 def measure(

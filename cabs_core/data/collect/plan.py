@@ -86,7 +86,9 @@ class Collection:
     def size(self) -> int:
         """Number of prompts that are asked: the sample, or all prompts."""
         sample = self.collect.sample
-        return len(self.prompts) if sample is None else min(sample, len(self.prompts))
+        if sample is None:
+            return len(self.prompts)
+        return min(sample, len(self.prompts))
 
     def calls(self, target: AskedModel, first: int = 0, last: int | None = None) -> Iterator[Question]:
         """Yield the calls that put the prompts `first` to `last` (exclusive) of the order to a model."""
@@ -177,7 +179,10 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
         calls = list(collection.calls(target, 0, collection.size))
         answers = store.get([c.key for c in calls], texts=False)
         seen = [a.tokens.output for a in answers.values() if a.tokens is not None]
-        out[target.name] = float(np.mean(seen)) if len(seen) >= 10 else min(EXPECTED, target.max_tokens)
+        if len(seen) >= 10:
+            out[target.name] = float(np.mean(seen))
+        else:
+            out[target.name] = min(EXPECTED, target.max_tokens)
         to_ask = [c.characters for c in calls if c.key not in answers]
         line = _line(target, "answers", len(calls), to_ask, out[target.name])
         paid = sum(answer.usd for answer in answers.values())
@@ -359,4 +364,6 @@ def plan_in_words(pool_file: PoolFile) -> list[str]:
         paid, perhaps, _ = collection.spent(store)
         ended = out_of_budget(collection, store, paid + perhaps)
         lines = described(plan_of(collection, store), collection, paid + perhaps)
-        return [*lines, f"note: {ended}"] if ended else lines
+        if ended:
+            return [*lines, f"note: {ended}"]
+        return lines

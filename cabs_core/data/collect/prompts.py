@@ -146,4 +146,6 @@ def _each_once(prompts: Prompts, table: Table, *, named: bool) -> Prompts:
             raise DataError(
                 f"{place.at(i)}: query_id {name!r:.80} stands already in {place.row(j)}; expected each once"
             )
-    return prompts if len(rows) == len(prompts) else prompts.take(np.array(sorted(rows.values())))
+    if len(rows) == len(prompts):
+        return prompts
+    return prompts.take(np.array(sorted(rows.values())))

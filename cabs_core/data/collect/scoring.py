@@ -226,11 +226,10 @@ def _judge(
         )
     lane = lanes[target.name]
     if purse.refused or not lane.open or lane.unanswered:
-        what = (
-            f"its budget ended (max_usd {judge.max_usd:g})"
-            if purse.refused
-            else "it could not be asked everything"
-        )
+        if purse.refused:
+            what = f"its budget ended (max_usd {judge.max_usd:g})"
+        else:
+            what = "it could not be asked everything"
         raise CollectError(
             f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What "
             "it said is kept; mend it and run it again"
@@ -241,7 +240,10 @@ def _judge(
     shares: dict[int, list[float]] = {}
     for place, call, first in questions:
         text = replies[call.key].text or ""
-        value = judging.preference_of(text) if judge.against else judging.grade_of(text, judge.levels)
+        if judge.against:
+            value = judging.preference_of(text)
+        else:
+            value = judging.grade_of(text, judge.levels)
         if value is None:
             unread += 1
             continue

@@ -59,7 +59,9 @@ def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -
     table["label"] = table[f"{PEOPLE}{judges[0]}"].where(stands)
     labels = table.pivot(index="query_id", columns="model", values="label")
     people: np.ndarray = labels.reindex(index=list(query_ids), columns=list(models)).to_numpy(dtype=float)
-    return None if np.isnan(people).all() else people
+    if np.isnan(people).all():
+        return None
+    return people
 
 
 def cells_of(answers: Path) -> list[Cell]:

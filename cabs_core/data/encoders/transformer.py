@@ -114,7 +114,9 @@ class TransformerEncoder:
         finally:
             if bars:
                 logging.enable_progress_bar()
-        return model.get_encoder() if model.config.is_encoder_decoder else model
+        if model.config.is_encoder_decoder:
+            return model.get_encoder()
+        return model
 
     def _prepared(self, model: Any) -> Any:
         """Return the model in evaluation mode on its device.
@@ -131,11 +133,17 @@ class TransformerEncoder:
     def _longest(self, most: int) -> int:
         config = self.model.config
         # a tokenizer without a limit says so with a huge number
-        limits = [most] if self.tokenizer is None else [most, self.tokenizer.model_max_length]
+        if self.tokenizer is None:
+            limits = [most]
+        else:
+            limits = [most, self.tokenizer.model_max_length]
         positions = getattr(config, "max_position_embeddings", None)
         if positions and getattr(config, "position_embedding_type", "absolute") == "absolute":
             roberta = "roberta" in str(getattr(config, "model_type", ""))
-            padding = int(getattr(config, "pad_token_id", 0)) + 1 if roberta else 0
+            if roberta:
+                padding = int(getattr(config, "pad_token_id", 0)) + 1
+            else:
+                padding = 0
             limits.append(positions - padding)
         return max(2, int(min(limits)))
 
@@ -191,7 +199,10 @@ class TransformerEncoder:
             torch.cuda.synchronize(self.device)
         else:
             parts = self._on_cores(tokens, batches)
-        width = parts[0].shape[1] if parts else self.model.config.hidden_size
+        if parts:
+            width = parts[0].shape[1]
+        else:
+            width = self.model.config.hidden_size
         out = np.zeros((len(lengths), width), dtype=np.float32)
         for rows, part in zip(batches, parts):
             out[rows] = part.numpy()
@@ -289,7 +300,9 @@ class TransformerEncoder:
         else:
             weights = mask.unsqueeze(-1).to(states.dtype)
             vectors = (states * weights).sum(dim=1) / weights.sum(dim=1)
-        return torch.nn.functional.normalize(vectors, dim=1) if self.normalize else vectors
+        if self.normalize:
+            return torch.nn.functional.normalize(vectors, dim=1)
+        return vectors
 
 
 def choose_device(device: str) -> str:
@@ -299,7 +312,9 @@ def choose_device(device: str) -> str:
         EncoderError: the device is unknown, or CUDA is asked for and absent.
     """
     if device == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        if torch.cuda.is_available():
+            return "cuda"
+        return "cpu"
     kind = device.split(":")[0]
     if kind not in ("cpu", "cuda"):
         raise EncoderError(f"device {device!r} is not known: expected auto, cpu, cuda or cuda:N")
@@ -316,9 +331,13 @@ def choose_dtype(dtype: str, device: str) -> str:
     if dtype != "auto":
         return dtype
     if device.startswith("cuda"):
-        return "bfloat16" if torch.cuda.get_device_capability(device)[0] >= 8 else "float32"
+        if torch.cuda.get_device_capability(device)[0] >= 8:
+            return "bfloat16"
+        return "float32"
     native = torch.cpu.get_capabilities()
-    return "bfloat16" if native.get("avx512_bf16") or native.get("amx_tile") else "float32"
+    if native.get("avx512_bf16") or native.get("amx_tile"):
+        return "bfloat16"
+    return "float32"
 
 
 def device_name(device: str) -> str:

@@ -129,8 +129,13 @@ def failure_of_choice(choice: Any) -> str | None:
     Args:
         choice: an element of `choices`, of a whole answer or of an event of a stream.
     """
-    finish = choice.get("finish_reason") if isinstance(choice, dict) else None
-    return f"broke off ({finish})" if str(finish).casefold() in _FAILED_REASONS else None
+    if isinstance(choice, dict):
+        finish = choice.get("finish_reason")
+    else:
+        finish = None
+    if str(finish).casefold() in _FAILED_REASONS:
+        return f"broke off ({finish})"
+    return None
 
 
 def build_request(
@@ -209,7 +214,10 @@ def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | No
         content = "".join(text for text in texts if isinstance(text, str))
     if not isinstance(content, str):
         # An answer of tool calls alone has no content, and its finish reason shows that it is complete.
-        content = "" if content is None and parts.finish else None
+        if content is None and parts.finish:
+            content = ""
+        else:
+            content = None
     if isinstance(parts.refusal, str):
         content = content or parts.refusal
     reason = str(parts.finish).casefold()
@@ -226,7 +234,10 @@ def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | No
 def _parts_of_responses(answer: Mapping[str, Any]) -> _AnswerParts | None:
     """Return the parts of an answer in the responses dialect, or None if it has no output."""
     details = answer.get("incomplete_details")
-    finish = details.get("reason") if isinstance(details, Mapping) else answer.get("status")
+    if isinstance(details, Mapping):
+        finish = details.get("reason")
+    else:
+        finish = answer.get("status")
     output = answer.get("output")
     if not isinstance(output, list):
         return None
@@ -242,7 +253,10 @@ def _parts_of_choices(answer: Mapping[str, Any]) -> _AnswerParts | None:
     Return None if the answer has no choice.
     """
     choices = answer.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
+    if isinstance(choices, list) and choices:
+        choice = choices[0]
+    else:
+        choice = None
     if not isinstance(choice, Mapping):
         return None
     finish = choice.get("finish_reason")

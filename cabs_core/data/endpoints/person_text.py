@@ -113,7 +113,9 @@ def _cut(text: str, *, from_end: bool = False) -> str:
     part = text[-LONGEST:] if from_end else text[:LONGEST]
     if has_words(part):
         return part
-    return text.rstrip()[-LONGEST:] if from_end else text.lstrip()[:LONGEST]
+    if from_end:
+        return text.rstrip()[-LONGEST:]
+    return text.lstrip()[:LONGEST]
 
 
 @lru_cache(maxsize=64)
@@ -134,8 +136,14 @@ def _template(pattern: str) -> Any:
     try:
         return re2.compile(pattern, options)
     except (re2.error, UnicodeEncodeError) as error:
-        reason = error.args[0] if isinstance(error, re2.error) else str(error)
-        words = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        if isinstance(error, re2.error):
+            reason = error.args[0]
+        else:
+            reason = str(error)
+        if isinstance(reason, bytes):
+            words = reason.decode("utf-8", "replace")
+        else:
+            words = str(reason)
         raise RouterError(
             f"text pattern {pattern!r:.80}: {words}; expected a regular expression of RE2, which has neither "
             "look-around nor references to groups"
@@ -223,12 +231,17 @@ def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | Non
     if isinstance(sent, str) and sent.strip():
         return _cut(_decoded(sent))
     metadata = body.get("metadata")
-    text = metadata.get(TEXT_FIELD) if isinstance(metadata, Mapping) else None
+    if isinstance(metadata, Mapping):
+        text = metadata.get(TEXT_FIELD)
+    else:
+        text = None
     if text is None:
         return None
     if not isinstance(text, str):
         raise RouterError(f"metadata.{TEXT_FIELD} {text!r:.60}: expected text")
-    return _cut(text) if has_words(text) else None
+    if has_words(text):
+        return _cut(text)
+    return None
 
 
 def _decoded(header: str) -> str:
@@ -260,4 +273,6 @@ def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
         return body
     rest = {name: value for name, value in metadata.items() if name != TEXT_FIELD}
     without = {name: value for name, value in body.items() if name != "metadata"}
-    return {**without, "metadata": rest} if rest else without
+    if rest:
+        return {**without, "metadata": rest}
+    return without

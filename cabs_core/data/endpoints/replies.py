@@ -291,7 +291,10 @@ def _judge_success(headers: Mapping[str, str], body: Any, data: Any, error: Any)
         return Judgement(Meaning.RETRY)  # Gemini answers so to a prompt that its filter stopped
     if not error:
         return Judgement(Meaning.ANSWERED if body else Meaning.RETRY)
-    code = str(error.get("code")) if isinstance(error, Mapping) else ""
+    if isinstance(error, Mapping):
+        code = str(error.get("code"))
+    else:
+        code = ""
     if re.fullmatch(r"[45]\d\d", code):  # a gateway passes on the error of another server with its status
         return judge(int(code), headers, data)
     by_code = _meaning_of_codes(_codes_of(headers, data))
@@ -312,7 +315,9 @@ def _judge_429(codes: list[str], by_code: Meaning | None, *, words: str, wait: f
     if by_code is Meaning.ACCOUNT:
         return Meaning.ACCOUNT
     has_no_credit = any(pattern.search(words) for pattern in _NO_CREDIT)
-    return Meaning.ACCOUNT if has_no_credit and wait is None else Meaning.WAIT
+    if has_no_credit and wait is None:
+        return Meaning.ACCOUNT
+    return Meaning.WAIT
 
 
 def _judge_500(by_code: Meaning | None, words: str, *, asks_to_wait: bool) -> Meaning:
@@ -349,7 +354,11 @@ def _meaning_of_words(words: str) -> Meaning | None:
 def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
     """Return the codes of an error in lower case: Amazon's header first, then those of the body."""
     amazon = _header(headers, "x-amzn-errortype")
-    codes: list[str | int] = [] if amazon is None else [amazon.partition(":")[0]]
+    codes: list[str | int]
+    if amazon is None:
+        codes = []
+    else:
+        codes = [amazon.partition(":")[0]]
     codes += _raw_codes(data)
     return [str(code).rpartition("#")[2].strip().lower() for code in codes]
 
@@ -382,9 +391,17 @@ def refused_field(data: Any) -> str | None:
     Args:
         data: parsed JSON of the reply.
     """
-    error = data.get("error") if isinstance(data, Mapping) else None
-    field = error.get("param") if isinstance(error, Mapping) else None
-    return field if isinstance(field, str) and re.fullmatch(r"[\w.\[\]-]{1,60}", field) else None
+    if isinstance(data, Mapping):
+        error = data.get("error")
+    else:
+        error = None
+    if isinstance(error, Mapping):
+        field = error.get("param")
+    else:
+        field = None
+    if isinstance(field, str) and re.fullmatch(r"[\w.\[\]-]{1,60}", field):
+        return field
+    return None
 
 
 def parse_body(body: Any) -> Any:
@@ -399,8 +416,13 @@ def parse_body(body: Any) -> Any:
         return json.loads(body)
     except (ValueError, RecursionError):
         start = body[:_LONGEST_MESSAGE]
-        text = start if isinstance(start, str) else start.decode("utf-8", "replace")
-        return {"message": text} if text.strip() else None
+        if isinstance(start, str):
+            text = start
+        else:
+            text = start.decode("utf-8", "replace")
+        if text.strip():
+            return {"message": text}
+        return None
 
 
 def _error_in(data: Any) -> Any:
@@ -421,13 +443,17 @@ def _error_in(data: Any) -> Any:
         if isinstance(error, list) and error and isinstance(error[0], Mapping):
             error = error[0]
         return error or (data if data.get("error_code") else None)
-    return base if base.get("status_code") else None
+    if base.get("status_code"):
+        return base
+    return None
 
 
 def _first_of_list(data: Any) -> Any:
     """Return the first element if the JSON is a list, as Google's errors are, otherwise the JSON itself."""
     if isinstance(data, list):
-        return data[0] if data else None
+        if data:
+            return data[0]
+        return None
     return data
 
 
@@ -437,7 +463,9 @@ def _holder_of(data: Any) -> Mapping[str, Any]:
     if not isinstance(data, Mapping):
         return {}
     error = _error_in(data)
-    return error if isinstance(error, Mapping) else data
+    if isinstance(error, Mapping):
+        return error
+    return data
 
 
 def _raw_codes(data: Any) -> list[str | int]:
@@ -489,7 +517,10 @@ def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
     waits = [(_header(headers, name), unit) for name, unit in _WAIT_HEADERS]
     waits += [(str(detail["retryDelay"]), 1.0) for detail in _details_of(data) if "retryDelay" in detail]
     for value, unit in waits:
-        seconds = None if value is None else _seconds(value, unit)
+        if value is None:
+            seconds = None
+        else:
+            seconds = _seconds(value, unit)
         if seconds is not None and math.isfinite(seconds):
             return min(max(seconds, 0.0), LONGEST_WAIT)
     return None
@@ -510,12 +541,16 @@ def _seconds(value: str, unit: float) -> float | None:
 def _details_of(data: Any) -> list[Mapping[str, Any]]:
     """Return the objects in `details` of an error, which Google writes in addition to the message."""
     error = _error_in(_first_of_list(data))
-    return _objects_in(error.get("details")) if isinstance(error, Mapping) else []
+    if isinstance(error, Mapping):
+        return _objects_in(error.get("details"))
+    return []
 
 
 def _objects_in(items: Any) -> list[Mapping[str, Any]]:
     """Return the elements of a list that are objects; no elements if the value is no list."""
-    return [item for item in items if isinstance(item, Mapping)] if isinstance(items, list) else []
+    if isinstance(items, list):
+        return [item for item in items if isinstance(item, Mapping)]
+    return []
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:

@@ -311,7 +311,10 @@ class _Parts:
         """Count the JSON schema of the answer and note the ability, if the request has such a schema."""
         for name in FORMATS:
             value = body.get(name)
-            answer_format = value.get("format", value) if isinstance(value, dict) else None
+            if isinstance(value, dict):
+                answer_format = value.get("format", value)
+            else:
+                answer_format = None
             if isinstance(answer_format, dict) and answer_format.get("type") == "json_schema":
                 self.abilities.add("json_schema")
                 self.tokens += text_tokens(json.dumps(answer_format, default=str))
@@ -367,7 +370,9 @@ def _number_of_prompts(body: Mapping[str, Any], dialect: str) -> int:
     if dialect != "completions" or not isinstance(prompts, list):
         return 1
     is_one_of_tokens = any(isinstance(item, int) for item in prompts)
-    return 1 if is_one_of_tokens else max(len(prompts), 1)
+    if is_one_of_tokens:
+        return 1
+    return max(len(prompts), 1)
 
 
 def _most_searches(body: Mapping[str, Any]) -> float:
@@ -444,13 +449,17 @@ def chat_text(value: Any, route_by: str = "last_user", rules: TextRules = TEXT_R
         chat = _parsed_chat(value)
         if chat is None:
             text = rules.person_text(value)
-            return text if has_words(text) else None
+            if has_words(text):
+                return text
+            return None
         value = chat
     if isinstance(value, dict):
         inner = next((value[n] for n in (*MESSAGES, "question", "query") if value.get(n) is not None), None)
         if inner is None and not _role_of(value):
             content = _content_of(value)
-            return None if content is None else chat_text(content, route_by, rules)
+            if content is None:
+                return None
+            return chat_text(content, route_by, rules)
         return chat_text([value] if inner is None else inner, route_by, rules)
     return rules.choose_text([rules.person_text(turn.user_text) for turn in _turns(value)], route_by)
 
@@ -472,7 +481,9 @@ def _parsed_chat(text: str) -> Any:
         turn.role and isinstance(turn.item, dict) and _content_of(turn.item) is not None
         for turn in _turns(messages)
     )
-    return value if any(are_messages) else None
+    if any(are_messages):
+        return value
+    return None
 
 
 class Turn(NamedTuple):
@@ -524,14 +535,20 @@ def _turn(item: Mapping[str, Any]) -> Turn:
     kind = str(item.get("type") or "")
     content = _content_of(item)
     if kind.endswith("_call_output"):
-        output = content if content is not None else item.get("output")
+        if content is not None:
+            output = content
+        else:
+            output = item.get("output")
         return Turn("tool", _content_text(output), "", item)
     if kind.endswith("_call") or kind == "reasoning":
         return Turn("assistant", _content_text(item.get("arguments")), "", item)
     role = _role_of(item)
     if isinstance(content, list) and any(_type_of(part) in _TOOL_RESULTS for part in content):
         user_parts = [part for part in content if _type_of(part) not in _TOOL_RESULTS]
-        user_text = _content_text(user_parts) if role == "user" else ""
+        if role == "user":
+            user_text = _content_text(user_parts)
+        else:
+            user_text = ""
         return Turn("tool", _content_text(content), user_text, item)
     text = _content_text(content)
     return Turn(role, text, text if role == "user" else "", item)
@@ -566,7 +583,9 @@ def _content_of(item: Mapping[str, Any]) -> Any:
 
 def _type_of(part: Any) -> str:
     """Return the type of a part of a message, or '' if the part is no object."""
-    return str(part.get("type")) if isinstance(part, dict) else ""
+    if isinstance(part, dict):
+        return str(part.get("type"))
+    return ""
 
 
 def _content_text(content: Any) -> str:
@@ -610,6 +629,8 @@ def _claude_session(user_id: Any) -> Any:
             user = json.loads(user_id)
         except (ValueError, RecursionError):
             return None
-        return user.get("session_id") if isinstance(user, dict) else None
+        if isinstance(user, dict):
+            return user.get("session_id")
+        return None
     named = _CLAUDE_SESSION.search(user_id)
     return named and named[1]

@@ -107,7 +107,10 @@ class Upstream(Strict):
     @classmethod
     def _check_fields(cls, value: Any, info: ValidationInfo) -> Any:
         """Refuse changes of fields that the request must decide itself, such as its messages."""
-        names = {*value, *value.values()} if info.field_name == "rename" else set(value)
+        if info.field_name == "rename":
+            names = {*value, *value.values()}
+        else:
+            names = set(value)
         taken = sorted(names & _FIELDS_OF_REQUEST)
         if taken:
             raise ValueError(f"{taken[0]} belongs to the request: it cannot be set, dropped or renamed here")
@@ -158,7 +161,9 @@ class Upstream(Strict):
 
     def usd_of_tokens(self, tokens_in: float, tokens_out: float) -> float:
         """Cost in USD of a call with these numbers of tokens; 0 if the model is free or has no price."""
-        return 0.0 if self.free else Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
+        if self.free:
+            return 0.0
+        return Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
 
     def most_usd(self, request: ChatRequest) -> float:
         """Return the largest cost in USD that a call is assumed to have; 0 if it is free or has no price.
@@ -188,7 +193,9 @@ class Upstream(Strict):
         limit = self._set_limits.tokens
         if limit is None and request.output.field not in self.drop:
             limit = request.output.tokens
-        return None if limit is None else self._most_output(request, limit)
+        if limit is None:
+            return None
+        return self._most_output(request, limit)
 
     def _most_output(self, request: ChatRequest, limit: float) -> float:
         """Return the most tokens of an answer whose own limit is `limit`, by the request and by `params`."""
@@ -220,7 +227,10 @@ class Upstream(Strict):
 
     def headers(self, dialect: str) -> dict[str, str]:
         """Return the headers of a call: the API key, and Anthropic's version in the messages dialect."""
-        headers = {"anthropic-version": "2023-06-01"} if dialect == "messages" else {}
+        if dialect == "messages":
+            headers = {"anthropic-version": "2023-06-01"}
+        else:
+            headers = {}
         key = secret(self.key_env) if self.key_env else None
         if not key:
             return headers

@@ -273,7 +273,10 @@ class Tokens:
         """
         if self.usd is not None:
             return ()
-        words = [f"a cost in {self.currency}"] if self.currency else []
+        if self.currency:
+            words = [f"a cost in {self.currency}"]
+        else:
+            words = []
         if price is None:
             return tuple(words)
         words += [f"tier {tier}" for tier in names_of_tiers(self.tier) if tier not in price.tiers]
@@ -301,12 +304,16 @@ class Bill:
     @property
     def tokens_in(self) -> float | None:
         """Input tokens, or None if there are no counts."""
-        return None if self.tokens is None else self.tokens.input
+        if self.tokens is None:
+            return None
+        return self.tokens.input
 
     @property
     def tokens_out(self) -> float | None:
         """Output tokens, or None if there are no counts."""
-        return None if self.tokens is None else self.tokens.output
+        if self.tokens is None:
+            return None
+        return self.tokens.output
 
 
 def estimate_tokens(tokens_in: float, written: float, most_output: float | None = None) -> Tokens:
@@ -403,18 +410,26 @@ def read_usage(reply: Any) -> Any:
     cost into `provider_metadata`. Values that the usage block has itself are kept. A reply whose `usage` is
     no object returns that value, or None if there is none.
     """
-    usage = reply.get("usage") if isinstance(reply, Mapping) else None
+    if isinstance(reply, Mapping):
+        usage = reply.get("usage")
+    else:
+        usage = None
     if not isinstance(usage, Mapping):
         return usage
     added = {name: reply[name] for name in _TIERS if reply.get(name) is not None and name not in usage}
     output = reply.get("output")
-    searches = sum(map(_is_search, output)) if isinstance(output, list) else 0
+    if isinstance(output, list):
+        searches = sum(map(_is_search, output))
+    else:
+        searches = 0
     if searches and not _searches(usage):
         added["searches"] = searches
     gateway = _block(_block(reply, ("provider_metadata", "providerMetadata")), ("gateway",))
     if gateway.get("cost") is not None and not any(usage.get(name) is not None for name in _COSTS):
         added["cost"] = gateway["cost"]
-    return {**usage, **added} if added else usage
+    if added:
+        return {**usage, **added}
+    return usage
 
 
 def _is_search(item: Any) -> bool:
@@ -456,7 +471,10 @@ def _written_by_life(usage: Mapping[str, Any]) -> dict[str, float]:
         life = "1h" if "1h" in name else "5m"
         lives[life] = lives.get(life, 0.0) + number
     for item in _objects_of(usage, _WRITTEN_LIST):
-        life = "1h" if str(item.get("ttl")).casefold() in ("1h", "one_hour", "3600") else "5m"
+        if str(item.get("ttl")).casefold() in ("1h", "one_hour", "3600"):
+            life = "1h"
+        else:
+            life = "5m"
         lives[life] = lives.get(life, 0.0) + (_first_count(_counts(item), INPUT) or 0.0)
     return lives
 
@@ -563,7 +581,10 @@ def _reported_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
         # With an own key the gateway reports its fee alone, and the provider behind it bills the call.
         provider_cost = _block(usage, ("cost_details",)).get("upstream_inference_cost")
         provider_usd, _ = _dollars(provider_cost, "")
-        usd = None if provider_usd is None else usd + provider_usd
+        if provider_usd is None:
+            usd = None
+        else:
+            usd = usd + provider_usd
     return usd, ""
 
 
@@ -613,7 +634,10 @@ def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
             return None, ""
         if amount.usd is None:
             return None, amount.unit
-        value = amount.usd if unit_of(unit or "USD") == "USD" else amount.value
+        if unit_of(unit or "USD") == "USD":
+            value = amount.usd
+        else:
+            value = amount.value
     if not is_number_up_to(value, MOST_CALL_USD * 1e9):
         return None, ""
     if unit:
@@ -621,7 +645,9 @@ def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
         if known.usd is None:
             return None, known.unit[:10]
         value = known.usd
-    return (float(value), "") if value <= MOST_CALL_USD else (None, "")
+    if value <= MOST_CALL_USD:
+        return (float(value), "")
+    return (None, "")
 
 
 def is_number_up_to(value: Any, most: float) -> bool:
@@ -643,7 +669,9 @@ def reported_output(usage: Mapping[str, Any]) -> float | None:
 def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
     """Return a usage block whose sound count of the output, if it has one, is raised to at least `least`."""
     name = next((name for name in OUTPUT if as_count(usage.get(name)) is not None), None)
-    return usage if name is None else {**usage, name: max(usage[name], least)}
+    if name is None:
+        return usage
+    return {**usage, name: max(usage[name], least)}
 
 
 def _block(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:
@@ -668,7 +696,9 @@ def _counts(block: Mapping[str, Any]) -> dict[str, float]:
 
 def _number(text: str) -> float | None:
     """Return the number that a text of digits holds, or None if the text is no such number."""
-    return float(text) if _DIGITS.fullmatch(text.strip()) else None
+    if _DIGITS.fullmatch(text.strip()):
+        return float(text)
+    return None
 
 
 def _first_count(counts: Mapping[str, float], names: Iterable[str]) -> float | None:
@@ -685,4 +715,6 @@ def as_count(value: Any) -> float | None:
     """Return the value as a float if it is a number from 0 to `MOST_TOKENS`, otherwise None."""
     if value is None:
         return None
-    return float(value) if is_number_up_to(value, MOST_TOKENS) else None
+    if is_number_up_to(value, MOST_TOKENS):
+        return float(value)
+    return None

@@ -59,7 +59,9 @@ def is_postgres(place: str | Path) -> bool:
 
 def log_name(place: str | Path) -> str:
     """Return the name of a log for messages: the path of a file, or words without the URL for a database."""
-    return "the PostgreSQL log" if is_postgres(place) else str(place)
+    if is_postgres(place):
+        return "the PostgreSQL log"
+    return str(place)
 
 
 #: Types that both drivers take as they are.
@@ -95,7 +97,10 @@ class Database:
     def __init__(self, place: str | Path, *, read_only: bool = False):
         self.place = str(place)
         self.read_only = read_only
-        self.dialect = "postgres" if is_postgres(place) else "sqlite"
+        if is_postgres(place):
+            self.dialect = "postgres"
+        else:
+            self.dialect = "sqlite"
         self.name = log_name(self.place)
         self._lock = threading.RLock()
         self._db: Any = None

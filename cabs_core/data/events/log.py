@@ -118,7 +118,10 @@ class EventLog(EventReads):
             body = ", ".join(f"{c} {t.format(**types)}" for c, t in columns.items())
             run(f"CREATE TABLE IF NOT EXISTS {name} ({body})")
         for table, column in INDEXES:
-            some = "" if "NOT NULL" in TABLES[table][column] else f"WHERE {column} IS NOT NULL"
+            if "NOT NULL" in TABLES[table][column]:
+                some = ""
+            else:
+                some = f"WHERE {column} IS NOT NULL"
             run(f"CREATE INDEX IF NOT EXISTS {table}_{column} ON {table}({column}) {some}")
         run("CREATE INDEX IF NOT EXISTS decisions_marked ON decisions(seq) WHERE marked = 1")
         for name, value in (("log", uuid.uuid4().hex), ("revision", "0")):
@@ -150,7 +153,9 @@ class EventLog(EventReads):
         """
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
-        return None if self.place == ":memory:" else learned_folder(self.place)
+        if self.place == ":memory:":
+            return None
+        return learned_folder(self.place)
 
     def add_decisions(self, rows: list[dict[str, Any]]) -> None:
         """Append decisions, all of them or none.
@@ -236,7 +241,9 @@ class EventLog(EventReads):
             recorded = run("SELECT decision_id, score FROM rewards WHERE key = ?", (key,)).fetchone()
             if recorded is not None:
                 same = recorded[0] == decision_id and float(recorded[1]) == float(score)
-                return "duplicate" if same else "conflict"
+                if same:
+                    return "duplicate"
+                return "conflict"
             sql = "SELECT COUNT(*) FROM rewards WHERE decision_id = ? AND retracted = 0"
             earlier = int(run(sql, (decision_id,)).fetchone()[0])
             if earlier >= MOST_SCORES:
@@ -295,7 +302,9 @@ class EventLog(EventReads):
 
         def work(run: Run) -> tuple[str, float] | None:
             row = run("SELECT holder, expires FROM lease WHERE name = ?", (_LEASE,)).fetchone()
-            return (str(row[0]), float(row[1]) - self.clock(run)) if row else None
+            if row:
+                return (str(row[0]), float(row[1]) - self.clock(run))
+            return None
 
         return self.database.transaction(work)
 

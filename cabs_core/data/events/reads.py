@@ -53,7 +53,9 @@ class EventReads:
     def _one(self, sql: str, values: Sequence[Any] = ()) -> tuple[Any, ...]:
         """Return the first row of a query, or an empty tuple if it has none."""
         rows = self._all(sql, values)
-        return rows[0] if rows else ()
+        if rows:
+            return rows[0]
+        return ()
 
     def _all(self, sql: str, values: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """Return all rows of a query."""
@@ -88,7 +90,9 @@ class EventReads:
     def noted(self, name: str) -> str | None:
         """Return the text under a name in `about`, or None if there is none."""
         row = self._one("SELECT value FROM about WHERE name = ?", (name,))
-        return str(row[0]) if row else None
+        if row:
+            return str(row[0])
+        return None
 
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
         """Return the newest decision with an id, or None if there is none.
@@ -105,7 +109,9 @@ class EventReads:
             sql += " AND d.caller = ?"
         values = (name_of(value),) if caller is None else (name_of(value), caller)
         row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
-        return logged_of(row) if row else None
+        if row:
+            return logged_of(row)
+        return None
 
     def turns_before(self, turn: Logged) -> list[Logged]:
         """Return the last 20 calls of a turn's session before it, of the same caller, newest first."""
@@ -133,7 +139,9 @@ class EventReads:
         """
         sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
         (mean,) = self._one(sql, (decision_id, decision_id))
-        return None if mean is None else float(mean)
+        if mean is None:
+            return None
+        return float(mean)
 
     def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
         """Count the models that copies of some bundles drew since a decision.
@@ -283,7 +291,9 @@ class EventReads:
         """Return rho of the newest decision that a bundle drew, or None if there is none."""
         sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
         row = self._one(sql, (bundle,))
-        return float(row[0]) if row else None
+        if row:
+            return float(row[0])
+        return None
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (arm, status, number of calls) in order of the arms, with calls whose rows were removed."""

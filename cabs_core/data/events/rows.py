@@ -300,7 +300,9 @@ def tally(
 def name_of(name: str) -> str:
     """Return an id of a client or provider as it is stored: unchanged, or its SHA-256 if it is very long."""
     content = name.encode("utf-8", "backslashreplace")
-    return name if len(content) <= LONGEST_NAME else f"sha256:{hashlib.sha256(content).hexdigest()}"
+    if len(content) <= LONGEST_NAME:
+        return name
+    return f"sha256:{hashlib.sha256(content).hexdigest()}"
 
 
 def body_of(row: dict[str, Any]) -> list[Any]:
@@ -329,7 +331,10 @@ def logged_of(row: Sequence[Any]) -> Logged:
     item["retracted"] = bool(item["retracted"])
     item["estimated"] = bool(item["estimated"])
     item["decision"] = item["decision"] or ""
-    item["marked"] = None if item["marked"] is None else bool(item["marked"])
+    if item["marked"] is None:
+        item["marked"] = None
+    else:
+        item["marked"] = bool(item["marked"])
     for name in ("pmf", "target"):
         item[name] = np.array([] if item[name] is None else json.loads(item[name]), dtype=np.float64)
     if item["available"] is not None:

@@ -153,7 +153,9 @@ class Format:
             path = chosen.get(rule)
             if path is not None:
                 return (path,)
-            return () if rule in chosen else default
+            if rule in chosen:
+                return ()
+            return default
 
         return replace(
             self,
@@ -233,7 +235,9 @@ def why_no_chat(call: LoggedCall, form: Format) -> str:
     """Return the reason to leave out an entry of another kind, such as an embedding, otherwise ''."""
     kind = call.first(form.kind)
     word = "" if kind is None else word_of(kind)
-    return f"not a chat call ({word:.40})" if word and word not in form.chats else ""
+    if word and word not in form.chats:
+        return f"not a chat call ({word:.40})"
+    return ""
 
 
 def why_health_check(call: LoggedCall, form: Format) -> str:
@@ -241,7 +245,9 @@ def why_health_check(call: LoggedCall, form: Format) -> str:
     marks = (call.at(path) for path in form.health)
     words = [word_of(mark) for mark in marks if mark]
     is_health_check = any("health_check" in word or "healthcheck" in word for word in words)
-    return "health check" if is_health_check else ""
+    if is_health_check:
+        return "health check"
+    return ""
 
 
 def why_no_answer(call: LoggedCall, form: Format) -> str:
@@ -267,8 +273,13 @@ def failed_by_status(value: Any) -> str:
     if word in _UNFINISHED:
         return "not finished"
     code = http_status(value)
-    answered = word not in _FAILED if code is None else 200 <= code < 300
-    return "" if answered else "failed"
+    if code is None:
+        answered = word not in _FAILED
+    else:
+        answered = 200 <= code < 300
+    if answered:
+        return ""
+    return "failed"
 
 
 def http_status(value: Any) -> float | None:
@@ -280,7 +291,9 @@ def http_status(value: Any) -> float | None:
         return float(str(value))
     except ValueError:
         found = _STATUS_LINE.match(str(value).strip())
-        return None if found is None else float(found[1])
+        if found is None:
+            return None
+        return float(found[1])
 
 
 def says_something(value: Any) -> bool:
@@ -293,7 +306,9 @@ def says_something(value: Any) -> bool:
 
 def why_cached(call: LoggedCall, form: Format) -> str:
     """Return the reason to leave out a call that a cache answered, otherwise ''."""
-    return "answered from a cache" if any(is_yes(call.at(path)) for path in form.cached) else ""
+    if any(is_yes(call.at(path)) for path in form.cached):
+        return "answered from a cache"
+    return ""
 
 
 #: Rules that return why an entry is left out, or ''. They are asked in this order, for every format.
@@ -318,10 +333,14 @@ def prompt_of(value: Any, *, body: bool = False) -> str | None:
             return None
         if isinstance(inner, Mapping) or body:
             text = chat_text(inner)
-            return text if text is not None or body else chat_text(value)
+            if text is not None or body:
+                return text
+            return chat_text(value)
     if isinstance(value, str | Mapping | list) and value:
         text = chat_text(value)
-        return None if text is None or text.strip().casefold() in _REDACTED else text
+        if text is None or text.strip().casefold() in _REDACTED:
+            return None
+        return text
     return None
 
 
@@ -418,7 +437,9 @@ def _usage(block: Any, names: Iterable[str]) -> dict[str, Any]:
 
 def model_of(value: Any) -> str | None:
     """Return the value if it is a text that holds more than spaces, otherwise None."""
-    return value if isinstance(value, str) and value.strip() else None
+    if isinstance(value, str) and value.strip():
+        return value
+    return None
 
 
 def moment(value: Any) -> pd.Timestamp | None:
@@ -444,7 +465,9 @@ def moment(value: Any) -> pd.Timestamp | None:
         return None
     if stamp is pd.NaT:
         return None
-    return stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp.tz_convert("UTC")
+    if stamp.tzinfo is None:
+        return stamp.tz_localize("UTC")
+    return stamp.tz_convert("UTC")
 
 
 def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, ...]:

@@ -250,7 +250,10 @@ class _TableReading:
             call = _row_call(i, self.found, self.cells)
             call.scores = [("score", value) for value in _all_scores(row.pop("score"))]
             reason = self.reader.why(i)
-            text = None if reason else prompt_of_cell(row["prompt"], self.place, i)
+            if reason:
+                text = None
+            else:
+                text = prompt_of_cell(row["prompt"], self.place, i)
             if not reason and text is None:
                 reason = "no prompt"
             elif not reason and not str(row["model"] or "").strip():
@@ -377,8 +380,13 @@ def prompt_of_cell(asked: Any, place: Place, row: int) -> Any:
                 f"{place.at(row)}: the prompt looks like messages that Python printed, and cannot be read as "
                 f"a list of at most {LONGEST_PRINTED:,} characters: {asked!r:.100}. Write messages as JSON"
             )
-        asked = asked if isinstance(value, str) or asked.lstrip()[1:2] == '"' else value
-    return chat_text(asked) if isinstance(asked, str | list | Mapping) else asked
+        if isinstance(value, str) or asked.lstrip()[1:2] == '"':
+            asked = asked
+        else:
+            asked = value
+    if isinstance(asked, str | list | Mapping):
+        return chat_text(asked)
+    return asked
 
 
 def _of_one_name(loose: Sequence[Score], chosen: Mapping[str, str | None], origin: str) -> list[Score]:
@@ -404,7 +412,10 @@ def _several_scores(origin: str | Path, names: Counter[str]) -> DataError:
 def _no_join(path: str, scores_from: str, calls: Sequence[LoggedCall], loose: Sequence[Score]) -> DataError:
     """Error of a file of scores of which none is about a call of the log."""
     known = next(((*call.names, *call.within) for call in calls if call.names or call.within), ())
-    there = f"the first call has {listed(map(str, known), 100)}" if known else "the calls have no ids"
+    if known:
+        there = f"the first call has {listed(map(str, known), 100)}"
+    else:
+        there = "the calls have no ids"
     return DataError(
         f"{scores_from}: no score is about a call of {path}. The first score names "
         f"{listed(map(str, loose[0].about), 100)}; {there}. Name the columns that hold ids: "
@@ -470,7 +481,9 @@ def _usage_and_cost(
 def _note_unread(names: Iterable[str]) -> list[str]:
     """Return a note about those of the unread columns whose names say how a call ended, or no note."""
     unread = endings_unread(names)
-    return [f"not read, though their names say how a call ended: {listed(unread, 200)}"] if unread else []
+    if unread:
+        return [f"not read, though their names say how a call ended: {listed(unread, 200)}"]
+    return []
 
 
 def _note_read(sources: Mapping[str, str | None], rules: Sequence[str], format: str = "") -> str:
@@ -483,7 +496,10 @@ def _note_read(sources: Mapping[str, str | None], rules: Sequence[str], format: 
     """
     words = [f"the fields of {format}"] if format else []
     words += [str(name) if what == name else f"{what} from {name}" for what, name in sources.items()]
-    by_rules = f"; by rules: {listed(dict.fromkeys(rules), 200)}" if rules else ""
+    if rules:
+        by_rules = f"; by rules: {listed(dict.fromkeys(rules), 200)}"
+    else:
+        by_rules = ""
     return f"read: {listed(words, 400)}{by_rules}"
 
 
@@ -608,13 +624,19 @@ def _split_records(
     name: str, form: Format, records: list[tuple[int, Record]], scores: str | Path | None
 ) -> _SplitLog:
     """Divide the records of a log and of its file of scores into entries and scores."""
-    score_records = records_of(Path(scores)) if scores is not None else []
+    if scores is not None:
+        score_records = records_of(Path(scores))
+    else:
+        score_records = []
     if name == "langfuse":  # its own reader knows the scores of Langfuse
         entries, loose = form.split([*records, *score_records])
         return _SplitLog(entries, loose, [])
     among_calls = [score for _, record in records if is_score(record) for score in scores_of(record)]
     entries, loose = form.split([item for item in records if not is_score(item[1])])
-    from_file = read_scores(Path(scores), score_records) if scores is not None else []
+    if scores is not None:
+        from_file = read_scores(Path(scores), score_records)
+    else:
+        from_file = []
     return _SplitLog(entries, [*loose, *among_calls, *from_file], from_file)
 
 
@@ -661,7 +683,10 @@ def _keep_calls(
         about = (*call.names, *call.within)
         if _is_other_part(reason) and about:
             found.scores_of_others.extend(Score(about, *score) for score in call.scores)
-            value = None if score_path is None else call.at(score_path)
+            if score_path is None:
+                value = None
+            else:
+                value = call.at(score_path)
             if score_path is not None and value is not None:
                 found.scores_of_others.append(Score(about, score_path, value))
     return found
@@ -682,13 +707,18 @@ def _reason_to_leave_out(call: LoggedCall, form: Format, chosen: Mapping[str, st
 def _prompt_of_call(call: LoggedCall, form: Format, chosen: Mapping[str, str | None]) -> str | None:
     """Return the prompt of a call from the path in `columns` or from the places of the format, or None."""
     path = chosen.get("prompt")
-    return prompt_of(call.at(str(path))) if path else prompt_in(call, form)
+    if path:
+        return prompt_of(call.at(str(path)))
+    return prompt_in(call, form)
 
 
 def _model_of_call(call: LoggedCall, form: Format, chosen: Mapping[str, str | None]) -> str | None:
     """Return the model of a call from the path in `columns` or from the places of the format, or None."""
     path = chosen.get("model")
-    value = call.at(str(path)) if path else call.first(form.model)
+    if path:
+        value = call.at(str(path))
+    else:
+        value = call.first(form.model)
     return model_of(str(value) if isinstance(value, int | float) else value)
 
 
@@ -705,7 +735,10 @@ def _notes_of_calls(calls: list[LoggedCall], form: Format, stray: int, *, has_co
     cut = sum(any(call.at(path) is True for path in form.cut) for call in calls)
     if cut:
         notes.append(f"{counted(cut, 'prompt')} that the writer had cut: the beginning is read")
-    unpriced = 0 if has_cost_column else sum(price_unknown(call, form) for call in calls)
+    if has_cost_column:
+        unpriced = 0
+    else:
+        unpriced = sum(price_unknown(call, form) for call in calls)
     if unpriced:
         notes.append(
             f"{counted(unpriced, 'call')} whose writer knew no price in USD: the cost is not known. With "
@@ -723,7 +756,9 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
 
     def value(what: str, default: Any) -> Any:
         if what in chosen:
-            return None if chosen[what] is None else call.at(str(chosen[what]))
+            if chosen[what] is None:
+                return None
+            return call.at(str(chosen[what]))
         return default
 
     tokens_in, tokens_out, tokens = token_counts(call, form)
@@ -748,9 +783,10 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
 
 def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out: Counter[str]) -> DataError:
     """Error of a file in which no call was found, with the fields of its first record."""
-    why = (
-        f" ({listed((f'{count:,} {why}' for why, count in left_out.most_common()), 200)})" if left_out else ""
-    )
+    if left_out:
+        why = f" ({listed((f'{count:,} {why}' for why, count in left_out.most_common()), 200)})"
+    else:
+        why = ""
     first = shape(records[0][1]) if records else "nothing"
     return DataError(
         f"{path}: no calls were found as format {name}{why}. The first record has {first}. Name the places "
@@ -777,7 +813,9 @@ def _path_of_score(
     """Return `columns.score` if it is a path into the records, and None if it is the name of a score."""
     path = chosen.get("score")
     names = {score.name for score in loose} | {name for call in entries for name, _ in call.scores}
-    return None if path is None or path in names else path
+    if path is None or path in names:
+        return None
+    return path
 
 
 def _put_scores_at_path(calls: list[LoggedCall], path: str | None) -> None:

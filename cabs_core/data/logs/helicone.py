@@ -47,7 +47,9 @@ def _scores(record: Record) -> list[tuple[str, Any]]:
         else:
             is_boolean = name.endswith(_BOOLEAN_ENDING) and not isinstance(value, str)
             pairs.append((name.removesuffix(_BOOLEAN_ENDING), bool(value) if is_boolean else value))
-    return pairs if thumb is None else [("feedback", thumb), *pairs]
+    if thumb is None:
+        return pairs
+    return [("feedback", thumb), *pairs]
 
 
 FORMAT = Format(

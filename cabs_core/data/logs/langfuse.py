@@ -106,7 +106,10 @@ def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> Log
         "kind": _kind(observation),
         "usage_in_kinds": _usage(observation),
     }
-    scores = named(observation.get("scores")) if observation is not trace else []
+    if observation is not trace:
+        scores = named(observation.get("scores"))
+    else:
+        scores = []
     if "observations" not in trace:
         scores += _row_scores(observation)
     return LoggedCall(
@@ -141,7 +144,9 @@ def _kind(observation: Record) -> Any:
     Langfuse runs its evaluators in environments of their own.
     """
     environment = str(observation.get("environment") or "")
-    return "evaluator" if environment.startswith("langfuse-") else observation.get("type")
+    if environment.startswith("langfuse-"):
+        return "evaluator"
+    return observation.get("type")
 
 
 def _row_scores(row: Record) -> list[tuple[str, Any]]:
@@ -153,7 +158,10 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
     for name, cell in row.items():
         if name in _LISTS or name == "scores":
             continue
-        values = parsed(cell) if isinstance(cell, str) and cell[:1] == "[" else cell
+        if isinstance(cell, str) and cell[:1] == "[":
+            values = parsed(cell)
+        else:
+            values = cell
         if isinstance(values, list) and values and all(isinstance(v, str | int | float) for v in values):
             pairs += [(name, value) for value in values]
     return pairs

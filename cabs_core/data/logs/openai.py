@@ -34,7 +34,10 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         if request is r:
             views: tuple[Record, ...] = ({**_flat(r), "status_code": "pending"}, r)
         else:
-            views = (_flat(r), r) if request is None else (_flat({**request, **r}), r, request)
+            if request is None:
+                views = (_flat(r), r)
+            else:
+                views = (_flat({**request, **r}), r, request)
         calls.append(LoggedCall(number, views, scores=feedback(r) or feedback(views[0]["request"])))
     return calls, []
 

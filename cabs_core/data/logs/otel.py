@@ -182,7 +182,9 @@ def _messages_of(values: dict[str, Any]) -> Any:
         if messages:
             return messages
     whole = first(values, *_MESSAGES)
-    return parsed(whole) if isinstance(whole, str) and whole.lstrip()[:1] == "[" else whole
+    if isinstance(whole, str) and whole.lstrip()[:1] == "[":
+        return parsed(whole)
+    return whole
 
 
 def _scores_of(values: Record) -> list[tuple[str, Any]]:
@@ -205,13 +207,17 @@ def _kind(values: dict[str, Any], span: Record) -> str:
     vercel = first(values, "ai.operationId", "operation.name")
     if isinstance(vercel, str) and vercel.casefold().startswith("ai."):
         name = vercel.split(" ")[0].casefold()
-        return "chat" if name.endswith((".dogenerate", ".dostream")) else _VERCEL.get(name, name)
+        if name.endswith((".dogenerate", ".dostream")):
+            return "chat"
+        return _VERCEL.get(name, name)
     kind = first(
         values, "gen_ai.operation.name", "openinference.span.kind", "llm.request.type", "traceloop.span.kind"
     ) or span.get("span_kind")
     if isinstance(kind, str) and not kind.casefold().startswith(("spankind", "span_kind")):
         return kind.strip().casefold()
-    return "chat" if first(values, *_MODELS) else UNKNOWN_KIND
+    if first(values, *_MODELS):
+        return "chat"
+    return UNKNOWN_KIND
 
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
@@ -238,7 +244,10 @@ def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
 def _attributes(span: Any) -> dict[str, Any]:
     """Return the attributes of a span, an event or a resource; tables of spans have a column for each."""
     holder = next((name for name in _HOLDERS if isinstance(span, Mapping) and span.get(name)), None)
-    entries = parsed(span[holder]) if holder is not None else None
+    if holder is not None:
+        entries = parsed(span[holder])
+    else:
+        entries = None
     if isinstance(entries, list) and all(
         isinstance(item, list | tuple) and len(item) == 2 for item in entries
     ):
@@ -365,7 +374,9 @@ def _evaluation(data: Record, span_id: Any) -> list[Score]:
     value = first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
     about = ids(data.get("gen_ai.response.id"), span_id)
     name = str(data.get("gen_ai.evaluation.name") or "score")
-    return [] if value is None else [Score(about, name, value)]
+    if value is None:
+        return []
+    return [Score(about, name, value)]
 
 
 FORMAT = Format(

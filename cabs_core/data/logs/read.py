@@ -74,7 +74,10 @@ class Log:
         for name in names:
             if self.frame[name].isna().all():
                 unused = self.receipt.columns_unused
-                there = f" What was not read: {listed(unused, 300)}." if unused else ""
+                if unused:
+                    there = f" What was not read: {listed(unused, 300)}."
+                else:
+                    there = ""
                 raise DataError(
                     f"{self.receipt.origin}: no call has a {name}. Map source.columns.{name} to the column, "
                     f"or to the dotted path into a record, that holds it.{there}"
@@ -128,7 +131,10 @@ def read_log(
     path = Path(path)
     chosen, unit = _chosen(columns)
     if format == "table":
-        loose = [] if scores is None else read_scores(Path(scores), records_of(Path(scores)))
+        if scores is None:
+            loose = []
+        else:
+            loose = read_scores(Path(scores), records_of(Path(scores)))
         raw = of_a_table(open_table(path, rows), chosen, loose, str(scores))
     elif format in FORMATS:
         raw = of_a_writer(path, format, chosen, scores=scores, rows_at=rows)
@@ -213,7 +219,10 @@ def known_propensities(values: np.ndarray, rows: Sequence[Any], origin: str) -> 
     if np.isnan(values).all():
         return None
     value = values[wrong[0]]
-    wrong_value = "missing" if np.isnan(value) else f"{value:g}"
+    if np.isnan(value):
+        wrong_value = "missing"
+    else:
+        wrong_value = f"{value:g}"
     raise DataError(
         f"{origin}, row {rows[wrong[0]]}: the propensity is {wrong_value}; expected a probability in (0, 1] "
         f"({counted(len(wrong), 'such row')}). Where they are not known, leave the column out: they are then "
@@ -379,7 +388,10 @@ def _normalised(values: pd.Series) -> tuple[pd.Series, list[str]]:
     count = 0
     for i, value in enumerate(values):
         pmf = parsed(value)
-        parts = list(pmf.values()) if isinstance(pmf, Mapping) else []
+        if isinstance(pmf, Mapping):
+            parts = list(pmf.values())
+        else:
+            parts = []
         if not parts or not all(isinstance(p, int | float) and not isinstance(p, bool) for p in parts):
             continue
         total = math.fsum(parts)
@@ -417,7 +429,9 @@ def _word_scores(
     score_of_word = {word.casefold(): score for word, score in known.items()}
 
     def replaced(value: Any) -> Any:
-        return score_of_word.get(value.strip().casefold(), value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return score_of_word.get(value.strip().casefold(), value)
+        return value
 
     return values.map(replaced) if score_of_word else values, notes
 
@@ -432,7 +446,10 @@ def _scores(raw: RawCalls, values: _Values, scale: _ScoreScale) -> tuple[np.ndar
     """
     pairs = [(i, value) for i, call in enumerate(raw.calls) for value in call.scores]
     column = pd.Series([value for _, value in pairs], dtype=object)
-    worst, best = (0.0, 1.0) if scale.score_range is None else scale.score_range
+    if scale.score_range is None:
+        worst, best = (0.0, 1.0)
+    else:
+        worst, best = scale.score_range
     column, notes = _word_scores(column, scale.words, best=best, worst=worst)
     if scale.score_range is None:
         numbers = {v for v in column if isinstance(v, int | float) and not isinstance(v, bool) and v == v}

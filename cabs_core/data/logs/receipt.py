@@ -39,7 +39,10 @@ class Receipt:
 
     def lines(self) -> list[str]:
         """Return the receipt in words, one statement a line."""
-        scored = "all" if self.scored == self.kept else f"{self.scored:,}"
+        if self.scored == self.kept:
+            scored = "all"
+        else:
+            scored = f"{self.scored:,}"
         lines = [
             f"{self.origin}: {counted(self.records, 'record')} ({self.format}), "
             f"{counted(self.kept, 'call')} kept, {scored} with a score"

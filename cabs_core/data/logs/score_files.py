@@ -38,17 +38,25 @@ def is_score(record: Record) -> bool:
 
 def scores_of(record: Record) -> list[Score]:
     """Return the score of a record as a list, which is empty if the record holds a comment alone."""
-    value = labelled(record) if first(record, "dataType", "data_type") else first(record, *_VALUES)
+    if first(record, "dataType", "data_type"):
+        value = labelled(record)
+    else:
+        value = first(record, *_VALUES)
     if isinstance(value, Mapping):
         value = labelled(value)
     name = str(first(record, *_NAMES) or "score")
-    return [] if value is None else [Score(_about(record), name, value)]
+    if value is None:
+        return []
+    return [Score(_about(record), name, value)]
 
 
 def _about(record: Record) -> tuple[Any, ...]:
     """Return the ids that a score names. Of a reference of Weave the last part is the id."""
     reference = record.get("weave_ref")
-    call = reference.rpartition("/")[2] if isinstance(reference, str) else None
+    if isinstance(reference, str):
+        call = reference.rpartition("/")[2]
+    else:
+        call = None
     return ids(call, *(at(record, name) for name in ABOUT))
 
 

@@ -175,7 +175,10 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
     )
     for what, names in NAMES.items():
         if what in chosen:
-            found.columns[what] = [str(chosen[what])] if chosen[what] is not None else []
+            if chosen[what] is not None:
+                found.columns[what] = [str(chosen[what])]
+            else:
+                found.columns[what] = []
             continue
         there = [column for name in names for column in by_name.get(plain(name), [])]
         there += [name for name in names if "." in name and _within_text(name, table)]
@@ -265,9 +268,13 @@ def _kind_word(value: Any) -> str:
         return ""
     operation = _OP.search(value)
     if operation is not None:
-        return "embedding" if _NO_CHAT_OP.search(operation[1]) else ""
+        if _NO_CHAT_OP.search(operation[1]):
+            return "embedding"
+        return ""
     word = word_of(value).removeprefix("spantype.")
-    return "" if word.startswith(("spankind", "span_kind")) else word
+    if word.startswith(("spankind", "span_kind")):
+        return ""
+    return word
 
 
 def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
@@ -286,7 +293,9 @@ def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[
     def rule(row: int) -> str:
         value = values[row]
         if span_codes and value not in (None, ""):
-            return "failed" if float(value) == 2 else ""
+            if float(value) == 2:
+                return "failed"
+            return ""
         return failed_by_status(value)
 
     return rule
@@ -313,7 +322,9 @@ def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[i
 def parsed_error(value: Any) -> Any:
     """Return the value of a cell of errors: parsed JSON, the text itself, or None for NaN."""
     value = parsed(value)
-    return None if isinstance(value, float) and value != value else value
+    if isinstance(value, float) and value != value:
+        return None
+    return value
 
 
 def _cached_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:

@@ -81,9 +81,10 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
     offline = np.flatnonzero(split != "test")
     scores = outcomes.scores.copy()
     known = scores[offline]
-    scores[offline] = (
-        corrupted_scores(known) if condition == "corrupted_oracle" else noisy_scores(known, seed=seed)
-    )
+    if condition == "corrupted_oracle":
+        scores[offline] = corrupted_scores(known)
+    else:
+        scores[offline] = noisy_scores(known, seed=seed)
     return replace(outcomes, scores=scores, report={**outcomes.report, "condition": condition})
 
 

@@ -45,7 +45,9 @@ class RemoteFile:
     @property
     def source(self) -> str:
         """Name of the place that the file comes from, for messages."""
-        return f"{self.repo}:{self.name}" if self.repo else str(self.url)
+        if self.repo:
+            return f"{self.repo}:{self.name}"
+        return str(self.url)
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,10 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
     known |= {"split": log.details["split"]}
     for name, values in known.items():
         if values.notna().any():
-            frame[name] = values.fillna(_NO_TASK) if name == "task" else values
+            if name == "task":
+                frame[name] = values.fillna(_NO_TASK)
+            else:
+                frame[name] = values
     raw = RawOutcomes.from_tidy(frame, origin=str(path))
     pool = pool_file.pool
     assert isinstance(pool, LogPool)
@@ -175,7 +178,10 @@ def _advice_on_price(words: str) -> str:
     """
     kind, _, name = words.partition(" ")
     if kind == "tier":
-        times = f" (providers usually ask {USUAL_TIERS[name]:g} times)" if name in USUAL_TIERS else ""
+        if name in USUAL_TIERS:
+            times = f" (providers usually ask {USUAL_TIERS[name]:g} times)"
+        else:
+            times = ""
         return f"Give tiers: {{{name}: MULTIPLE}}{times}"
     return f"Give per_search (providers usually ask {USUAL_SEARCH:g} USD)"
 
@@ -192,9 +198,14 @@ def notes_on_unit(log: Log, by_price: np.ndarray) -> list[str]:
     if not known.any():
         return []
     both = known & ~np.isnan(by_price)
-    expected = float(np.median(by_price[both])) if both.any() else None
+    if both.any():
+        expected = float(np.median(by_price[both]))
+    else:
+        expected = None
     note = doubt_of_costs(float(np.median(costs[both if both.any() else known])), expected)
-    return [note] if note else []
+    if note:
+        return [note]
+    return []
 
 
 def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:

@@ -42,7 +42,10 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     Raises:
         DataError: there is no cost, or a model has too few answers on train prompts to learn from.
     """
-    costs = np.full(raw.scores.shape, np.nan) if raw.costs is None else raw.costs
+    if raw.costs is None:
+        costs = np.full(raw.scores.shape, np.nan)
+    else:
+        costs = raw.costs
     real = ~np.isnan(raw.scores) & ~np.isnan(costs)
     if raw.latencies is not None and not np.isnan(raw.latencies).all():
         real &= ~np.isnan(raw.latencies)
@@ -109,7 +112,10 @@ def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.nd
     for j in np.flatnonzero((~real).any(axis=0)):
         there = known[:, j]
         counted = known.sum(axis=1) - there
-        level = float(np.delete(means, j).mean()) if len(means) > 1 else 0.0
+        if len(means) > 1:
+            level = float(np.delete(means, j).mean())
+        else:
+            level = 0.0
         others = level + (centred.sum(axis=1) - centred[:, j]) / np.maximum(counted, 1)
         some = counted > 0
         compared = {

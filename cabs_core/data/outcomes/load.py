@@ -128,7 +128,10 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
     """Return the outcomes with costs from the table, from prices and constants, or from both (`missing:
     price`).
     """
-    given = None if raw.costs is None or np.isnan(raw.costs).all() else raw.costs
+    if raw.costs is None or np.isnan(raw.costs).all():
+        given = None
+    else:
+        given = raw.costs
     if not pool.prices and not pool.cost_per_call:
         return replace(raw, costs=given)
     filling = pool.missing == "price" and given is not None
@@ -172,7 +175,10 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
             for side, usd, tokens in _sides(raw, pool, arm):
                 if usd == 0:
                     continue
-                column = np.full(len(costs), np.nan) if tokens is None else tokens[:, j]
+                if tokens is None:
+                    column = np.full(len(costs), np.nan)
+                else:
+                    column = tokens[:, j]
                 if every_model and np.isnan(column).all():
                     raise DataError(
                         f"{raw.origin}: the numbers of {side} tokens of model {arm!r:.100} are missing, but "
@@ -198,7 +204,9 @@ def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
     are.
     """
     lost = raw.by_model(np.isnan(costs) & ~np.isnan(raw.scores))
-    return {"calls_without_tokens": lost} if lost else {}
+    if lost:
+        return {"calls_without_tokens": lost}
+    return {}
 
 
 def _refuse_unknown_tokens(raw: RawOutcomes, pool: ModelPool, costs: np.ndarray) -> None:

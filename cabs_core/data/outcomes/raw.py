@@ -190,7 +190,10 @@ class RawOutcomes(QueryTable):
         columns = []
         for shown, name in names.items():
             if name not in self.arms:
-                called = "" if shown == name else f" (shown as {shown!r})"
+                if shown == name:
+                    called = ""
+                else:
+                    called = f" (shown as {shown!r})"
                 raise DataError(
                     f"{self.origin}: no model {name!r}{called} in the "
                     f"table.{did_you_mean(name, self.arms)} It has: {listed(self.arms, 400)}"
@@ -437,7 +440,9 @@ def _missing_text(per_model: dict[str, dict[str, int]]) -> str:
 
 def _none_if_unknown(array: np.ndarray | None) -> np.ndarray | None:
     """Return the array, or None if there is no array or every cell is nan."""
-    return None if array is None or np.isnan(array).all() else array
+    if array is None or np.isnan(array).all():
+        return None
+    return array
 
 
 def _refuse_duplicates(

@@ -176,11 +176,10 @@ def _recorded(outcomes: Outcomes, split: Split) -> np.ndarray:
         DataError: the data record no split, or a name is unknown.
     """
     if outcomes.source_splits is None:
-        where = (
-            "set source.columns.split to the column that holds it"
-            if split.kind == "column"
-            else "this source has no split of its own; use split.kind random"
-        )
+        if split.kind == "column":
+            where = "set source.columns.split to the column that holds it"
+        else:
+            where = "this source has no split of its own; use split.kind random"
         raise DataError(f"split.kind is {split.kind!r}, but the data record no split: {where}")
     names = split_names(outcomes.source_splits)
     unknown = sorted({s for s in names if s not in SPLITS})

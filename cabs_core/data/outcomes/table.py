@@ -50,7 +50,10 @@ class QueryTable:
         Args:
             rows: indices, or a boolean mask `[n]`.
         """
-        rows = np.flatnonzero(rows) if np.asarray(rows).dtype == bool else np.asarray(rows)
+        if np.asarray(rows).dtype == bool:
+            rows = np.flatnonzero(rows)
+        else:
+            rows = np.asarray(rows)
         values = ((field.name, getattr(self, field.name)) for field in fields(self))
         arrays: dict[str, Any] = {
             name: value[rows] for name, value in values if isinstance(value, np.ndarray)
@@ -224,8 +227,13 @@ class Outcomes(QueryTable):
         """Probability with which each real answer was drawn, `[n, K]`: 1 if it is not known, and 0 for
         predictions.
         """
-        real = np.ones(self.scores.shape) if self.answered is None else self.answered
-        return real if self.propensities is None else np.where(real > 0, self.propensities, 0.0)
+        if self.answered is None:
+            real = np.ones(self.scores.shape)
+        else:
+            real = self.answered
+        if self.propensities is None:
+            return real
+        return np.where(real > 0, self.propensities, 0.0)
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
@@ -239,7 +247,10 @@ class Outcomes(QueryTable):
         """Return the SHA-256 (hex, 16 characters) of every field except the report."""
         digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())
         texts = (self.arms, self.query_ids.tolist(), self.prompts, self.tasks.tolist())
-        splits = None if self.source_splits is None else self.source_splits.tolist()
+        if self.source_splits is None:
+            splits = None
+        else:
+            splits = self.source_splits.tolist()
         for group in (*texts, splits):
             digest.update(json.dumps(group, ensure_ascii=True).encode())
         if self.sessions is not None:

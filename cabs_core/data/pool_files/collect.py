@@ -181,7 +181,9 @@ def _json_value(value: Any) -> Any:
             number = number_type(value)
         except ValueError:
             continue
-        return number if math.isfinite(number) else value
+        if math.isfinite(number):
+            return number
+        return value
     return value
 
 

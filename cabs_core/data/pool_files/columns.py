@@ -24,7 +24,10 @@ class _Columns(Strict):
         columns: dict[str, Any] = {}
         for name in self.model_fields_set:
             column = getattr(self, name)
-            columns[name] = column.model_dump() if isinstance(column, CostColumn) else column
+            if isinstance(column, CostColumn):
+                columns[name] = column.model_dump()
+            else:
+                columns[name] = column
         return columns
 
 

@@ -54,7 +54,9 @@ def kind_of_source(settings: Any) -> Any:
     if not isinstance(settings, Mapping):
         return getattr(getattr(settings, "source", None), "kind", None)
     source = settings.get("source")
-    return source.get("kind") if isinstance(source, Mapping) else getattr(source, "kind", None)
+    if isinstance(source, Mapping):
+        return source.get("kind")
+    return getattr(source, "kind", None)
 
 
 _POOL: TypeAdapter[ModelPool] = TypeAdapter(

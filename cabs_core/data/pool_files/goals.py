@@ -117,7 +117,10 @@ class Goal(Strict):
             wishes.pop("share")
         written = []
         for name, value in wishes.items():
-            shown = f"{value:g}" if isinstance(value, float) else value
+            if isinstance(value, float):
+                shown = f"{value:g}"
+            else:
+                shown = value
             written.append(f"{name}: {shown}")
         return ", ".join(written)
 

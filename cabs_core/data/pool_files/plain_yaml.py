@@ -90,7 +90,10 @@ def read(text: str) -> Document:
         root = yaml.compose(text, Loader=_LOADER)
     except yaml.YAMLError as error:
         raise not_yaml(error, text) from None
-    data = None if root is None else _value(document, root, ())
+    if root is None:
+        data = None
+    else:
+        data = _value(document, root, ())
     return replace(document, data=data)
 
 
@@ -134,7 +137,9 @@ def _value(document: Document, node: yaml.Node, place: Place) -> Any:
     if isinstance(node, yaml.ScalarNode):
         document.spans[place] = (node.start_mark.index, node.end_mark.index)
         value = _scalar(node)
-        return None if node.tag == "tag:yaml.org,2002:null" else value
+        if node.tag == "tag:yaml.org,2002:null":
+            return None
+        return value
     content: dict[str, Any] = {}
     for key_node, value_node in node.value:
         line = key_node.start_mark.line + 1

@@ -45,7 +45,10 @@ def _option_values(policy: Any, options: Any) -> dict[str, list[Any]]:
     values: dict[str, list[Any]] = {}
     for option, given in options.items():
         name = str(option)
-        values[name] = given if isinstance(given, list) else [given]
+        if isinstance(given, list):
+            values[name] = given
+        else:
+            values[name] = [given]
         if not values[name] or any(isinstance(value, list | dict) for value in values[name]):
             raise ValueError(
                 f"{place}: option {name:.60} is {given!r:.60}; expected a number, a word, or a list of them "

@@ -126,8 +126,14 @@ class CallPrice(TokenPrice):
         if not passed:
             return self.complete()
         long = self.above[max(passed)]
-        input_factor = long.input / self.input if self.input else 1.0
-        output_factor = long.output / self.output if self.output else 1.0
+        if self.input:
+            input_factor = long.input / self.input
+        else:
+            input_factor = 1.0
+        if self.output:
+            output_factor = long.output / self.output
+        else:
+            output_factor = 1.0
         scaled: dict[str, float] = {}
         for name in _INPUT_KINDS:
             if getattr(self, name) is not None:

@@ -332,7 +332,10 @@ def _content(path: Path) -> str:
     """
     try:
         if not path.is_file():
-            problem = "is no file" if path.exists() else "does not exist"
+            if path.exists():
+                problem = "is no file"
+            else:
+                problem = "does not exist"
         elif suffix_of(path) in {*SUFFIXES, *SPREADSHEETS} - {".json"}:  # JSON is YAML as well
             problem = (
                 "is a table: write a pool file (YAML) that names it under source.path, and give that file"
@@ -370,7 +373,10 @@ def _parse(path: Path, text: str) -> _Parsed:
         raise pool_error(path, error.line, f"not plain YAML: {error}") from None
     settings = document.data
     if not isinstance(settings, dict):
-        content = "nothing" if settings is None else f"a {type(settings).__name__}"
+        if settings is None:
+            content = "nothing"
+        else:
+            content = f"a {type(settings).__name__}"
         message = f"expected a mapping of fields at the top, found {content}. Begin with `source:`"
         raise pool_error(path, 1, message)
     settings = {"name": path.stem, **settings}

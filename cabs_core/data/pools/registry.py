@@ -125,4 +125,6 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 def _short(value: Any) -> str:
     """Return a value as JSON of at most 100 characters."""
     text = json.dumps(value)
-    return text if len(text) <= 100 else text[:97] + "..."
+    if len(text) <= 100:
+        return text
+    return text[:97] + "..."

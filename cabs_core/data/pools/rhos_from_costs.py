@@ -82,9 +82,9 @@ def _read_memory(memory: Path) -> dict[str, Any] | None:
         if known.pop("seal") != stable_hash(known, 32) or known["rule"] != _RULE:
             return None
         rhos = tuple(rounded_rho(r) for r in known["rhos"])
-        return (
-            {"settings": str(known["settings"]), "table": str(known["table"]), "rhos": rhos} if rhos else None
-        )
+        if rhos:
+            return {"settings": str(known["settings"]), "table": str(known["table"]), "rhos": rhos}
+        return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
 

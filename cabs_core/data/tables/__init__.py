@@ -42,7 +42,9 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
     if all(is_samples(file) for file in files) and samples_in(files):
         return Samples(path, files)
     tables = [_one(file, rows) for file in files]
-    return tables[0] if tables[0].path == path else Shards(path, tables)
+    if tables[0].path == path:
+        return tables[0]
+    return Shards(path, tables)
 
 
 def _one(file: Path, rows: str | None) -> Table:
@@ -55,5 +57,7 @@ def _one(file: Path, rows: str | None) -> Table:
             )
         if suffix == ".parquet":
             return Parquet(file)
-        return Delimited(file) if suffix in (".csv", ".tsv") else Records(file, rows)
+        if suffix in (".csv", ".tsv"):
+            return Delimited(file)
+        return Records(file, rows)
     raise DataError(f"{file} cannot be read")

@@ -119,7 +119,9 @@ class Place:
     def row(self, index: int) -> str:
         """Return `row N` for a row of the column, with its file if the table has several."""
         name, row = self._stands(index)
-        return f"row {row} of {name}" if self.parts else f"row {row}"
+        if self.parts:
+            return f"row {row} of {name}"
+        return f"row {row}"
 
     def _stands(self, index: int) -> tuple[str, int]:
         """Return the file of a row, and its number there."""
@@ -134,7 +136,10 @@ class Place:
         """Return the name of a column, with its name in the user's table if that is another one."""
         if self.name == column:
             return column
-        name = self.name.replace("{model}", self.models[index // self.rows]) if self.models else self.name
+        if self.models:
+            name = self.name.replace("{model}", self.models[index // self.rows])
+        else:
+            name = self.name
         return f"{column} (column {name!r:.100})"
 
 
@@ -167,7 +172,9 @@ def flat_chats(values: pd.Series) -> pd.Series:
     if isinstance(values.dtype, pd.CategoricalDtype):
         kinds = pd.Series(values.cat.categories)
         flat = flat_chats(kinds)
-        return values if flat is kinds else flat.reindex(values.cat.codes).reset_index(drop=True)
+        if flat is kinds:
+            return values
+        return flat.reindex(values.cat.codes).reset_index(drop=True)
     if isinstance(values.dtype, pd.StringDtype):
         candidates = values.str.contains(_CHAT_OR_BLOCK).fillna(False).to_numpy(dtype=bool)
     else:
@@ -181,7 +188,10 @@ def flat_chats(values: pd.Series) -> pd.Series:
     texts = {}
     for row in np.flatnonzero(candidates):
         value = values.iloc[row]
-        written = value if isinstance(value, str) else json.dumps(value, default=str)
+        if isinstance(value, str):
+            written = value
+        else:
+            written = json.dumps(value, default=str)
         text = chat_text(written)
         if text != written:
             texts[int(row)] = "" if text is None else text
@@ -204,9 +214,10 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         DataError: a value is missing, empty, too long, no text, or cannot be written as UTF-8.
     """
     values = values.reset_index(drop=True)
-    otherwise = (
-        f"; source.columns.{column}: null leaves the column out" if column in ("task", "split") else ""
-    )
+    if column in ("task", "split"):
+        otherwise = f"; source.columns.{column}: null leaves the column out"
+    else:
+        otherwise = ""
     if isinstance(values.dtype, pd.CategoricalDtype):
         codes = values.cat.codes.to_numpy()
         kinds = values.cat.categories
@@ -294,7 +305,10 @@ def number_column(
     def refuse(row: int, shown: str, count: int, hint: str = "") -> DataError:
         """Return the error for a cell: its place and value, the expected values, and advice."""
         ranged = column == "score" and (low, high) != (0.0, 1.0)
-        expected = f"a number in [{low:g}, {high:g}]" if ranged else _LIMITS[column][1]
+        if ranged:
+            expected = f"a number in [{low:g}, {high:g}]"
+        else:
+            expected = _LIMITS[column][1]
         return DataError(
             f"{place.at(row)}: {place.of(column, row)} is {shown}; expected {expected} "
             f"({counted(count, 'such row')}).{hint}"
@@ -325,7 +339,10 @@ def number_column(
         wrong = np.flatnonzero((array < 0) | (array > highest) | np.isinf(array))
     if len(wrong):
         row = int(wrong[0])
-        hint = "" if mapped or column != "score" else " Bring scores to [0, 1] first"
+        if mapped or column != "score":
+            hint = ""
+        else:
+            hint = " Bring scores to [0, 1] first"
         if mapped and column == "score":
             hint = _range_hint(given, score_range, len(wrong))
         raise refuse(row, f"{given[row]:g}", len(wrong), hint)
@@ -380,7 +397,12 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
     if to is None:
         return ""
     whole = bool((scores[~np.isnan(scores)] % 1 == 0).all())
-    start = -to if smallest < 0 else 1 if whole and smallest >= 1 and to in (5, 10) else 0
+    if smallest < 0:
+        start = -to
+    elif whole and smallest >= 1 and to in (5, 10):
+        start = 1
+    else:
+        start = 0
     run = f" Scores run from {smallest:g} to {largest:g} here"
     # a slip, or a range of the user's own
     if max(largest, -smallest) < to / 2 or (start < 0 and -smallest < to / 2):
@@ -395,7 +417,9 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
     if value is None:
         return np.nan
     if isinstance(value, bool | np.bool_):
-        return score_range[bool(value)] if column == "score" else None
+        if column == "score":
+            return score_range[bool(value)]
+        return None
     if isinstance(value, str):
         text = value.strip()
         if text.lower() in _BLANK:
@@ -412,7 +436,10 @@ def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 
         amount = read_amount(text) if column == "cost" else None
         if amount is not None:
             return amount.usd
-        value = text if text.isascii() and "_" not in text else ""
+        if text.isascii() and "_" not in text:
+            value = text
+        else:
+            value = ""
     elif not isinstance(value, int | float | Decimal | np.integer | np.floating):
         return None
     try:

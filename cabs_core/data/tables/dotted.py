@@ -89,7 +89,9 @@ def parsed(value: Any) -> Any:
         return json.loads(value)
     except (ValueError, RecursionError):
         printed = printed_list(value)
-        return value if printed is None else printed
+        if printed is None:
+            return value
+        return printed
 
 
 def printed_list(text: str) -> Any:
@@ -113,7 +115,9 @@ def printed_list(text: str) -> Any:
 def objects(value: Any) -> list[Mapping[str, Any]]:
     """Return the mappings in a list, or in a text that is JSON of a list. Empty for any other value."""
     value = parsed(value)
-    return [item for item in value if isinstance(item, Mapping)] if isinstance(value, list) else []
+    if isinstance(value, list):
+        return [item for item in value if isinstance(item, Mapping)]
+    return []
 
 
 def shape(value: Any, depth: int = 2) -> str:

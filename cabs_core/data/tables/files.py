@@ -119,7 +119,10 @@ def _refuse_another_kind(path: Path, suffix: str) -> None:
     if not kind and b"\0" in start:
         kind = "UTF-16 text or no text at all"
     if suffix == ".parquet":
-        kind = "" if start.startswith(b"PAR1") else kind or "no parquet file"
+        if start.startswith(b"PAR1"):
+            kind = ""
+        else:
+            kind = kind or "no parquet file"
     if kind:
         expected = {".parquet": "parquet", ".csv": "CSV (UTF-8, comma separated)"}.get(suffix, "UTF-8 text")
         raise DataError(

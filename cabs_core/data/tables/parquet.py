@@ -67,7 +67,9 @@ class Parquet(Table):
             if pa.types.is_string_view(values.type):
                 values = values.cast(pa.large_string())
             text = pa.types.is_string(values.type) or pa.types.is_large_string(values.type)
-            return values.dictionary_encode() if once and text else values
+            if once and text:
+                return values.dictionary_encode()
+            return values
 
         return leaf, column, take
 

@@ -138,7 +138,10 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
     if not isinstance(document, Mapping) or not document:
         return [document]
     for place, marks in _KNOWN.items():
-        rows = at(document, place) if any(mark in document for mark in marks) else None
+        if any(mark in document for mark in marks):
+            rows = at(document, place)
+        else:
+            rows = None
         if isinstance(rows, list):
             return [_nested(row, document) for row in rows]
     if holders:

@@ -147,7 +147,10 @@ class Shards(Table):
 
     def _named(self, file: Path) -> dict[str, str]:
         """Return {column: value} that the folders of a file name."""
-        folders = file.relative_to(self.path).parts[:-1] if file.is_relative_to(self.path) else ()
+        if file.is_relative_to(self.path):
+            folders = file.relative_to(self.path).parts[:-1]
+        else:
+            folders = ()
         matches = (re.fullmatch(r"([^=]+)=(.+)", part) for part in folders)
         return {match[1]: match[2] for match in matches if match}
 
@@ -178,4 +181,6 @@ def _joined(columns: list[pd.Series]) -> Any:
     kinds = {str(c.dtype) for c in columns}
     if len(kinds) > 1 and not all(pd.api.types.is_numeric_dtype(c.dtype) for c in columns):
         columns = [c.astype(object) for c in columns]
-    return pd.concat(columns, ignore_index=True) if columns else pd.Series([], dtype=object)
+    if columns:
+        return pd.concat(columns, ignore_index=True)
+    return pd.Series([], dtype=object)

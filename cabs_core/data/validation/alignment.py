@@ -80,7 +80,10 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
     )
     linked = np.abs(observed) > threshold
     strong = observed[upper][observed[upper] > threshold]
-    typical = float(np.median(strong)) if len(strong) else 0.0
+    if len(strong):
+        typical = float(np.median(strong))
+    else:
+        typical = 0.0
     negligible = _NEGLIGIBLE * (typical or 0.3)
     # Weak but significant links do not join blocks: rows in another order keep a trace
     # of the tasks' inner order.
@@ -108,7 +111,9 @@ def _unrelated_blocks(
 
     def inside(block: list[int]) -> float:
         pairs = correlations[np.ix_(block, block)][np.triu_indices(len(block), 1)]
-        return float(pairs.mean()) if len(pairs) and pairs.max() > 1.25 * threshold else 0.0
+        if len(pairs) and pairs.max() > 1.25 * threshold:
+            return float(pairs.mean())
+        return 0.0
 
     unrelated: set[int] = set()
     for a in range(len(blocks)):

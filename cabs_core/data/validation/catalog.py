@@ -82,7 +82,10 @@ class CheckResult:
     def warning(self) -> str:
         """A failure in a sentence or two, with its effect on a run."""
         means = self.means or f"Expected: {self.expected}."
-        effect = "stops a run" if self.severity == "ERROR" else "does not stop a run"
+        if self.severity == "ERROR":
+            effect = "stops a run"
+        else:
+            effect = "does not stop a run"
         if self.accepted:
             effect = "accepted by the pool file"
         return f"{self.observed}. {means} (check {self.name}, {effect})"

@@ -130,9 +130,9 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
 def _left_out(outcomes: Outcomes) -> str:
     """Return a sentence on the calls that a log lost, which may be why too little is left, or ''."""
     receipt = outcomes.report.get("receipt")
-    return (
-        f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}" if receipt and receipt["left_out"] else ""
-    )
+    if receipt and receipt["left_out"]:
+        return f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}"
+    return ""
 
 
 def _advice(check: str, outcomes: Outcomes) -> str:
@@ -142,7 +142,10 @@ def _advice(check: str, outcomes: Outcomes) -> str:
     if check != "queries_kept" or not missing:
         return accept
     worst = max(missing, key=lambda arm: missing[arm])
-    apart = f" {outcomes.report['apart']}." if "apart" in outcomes.report else ""
+    if "apart" in outcomes.report:
+        apart = f" {outcomes.report['apart']}."
+    else:
+        apart = ""
     return (
         f"{apart} Most cells are missing for {worst!r:.100} ({missing[worst]:,}): "
         f"list the other models under `models`, or set `missing: predict` to use all queries.{accept}"
@@ -155,7 +158,10 @@ def _shape(outcomes: Outcomes) -> list[str]:
     if "decisions" in report:
         return _log_shape(outcomes)
     tasks = sorted(set(outcomes.tasks.tolist()))
-    named = f": {listed(tasks, 100)}" if len(tasks) > 1 else ""
+    if len(tasks) > 1:
+        named = f": {listed(tasks, 100)}"
+    else:
+        named = ""
     lines = [
         f"{report.get('origin', 'table')}: {report.get('rows_read', outcomes.scores.size):,} rows, "
         f"{len(outcomes):,} queries x {len(outcomes.arms)} models, "
@@ -189,7 +195,9 @@ def _column(pool_file: PoolFile, field: str) -> str:
     """Return the name of a column of the pool's table, or the field's own name if the file names none."""
     columns = getattr(pool_file.pool.source, "columns", None)
     column = getattr(columns, field, None) or field
-    return column.path if isinstance(column, CostColumn) else str(column)
+    if isinstance(column, CostColumn):
+        return column.path
+    return str(column)
 
 
 def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
@@ -201,7 +209,10 @@ def _latencies(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     unit = Place("", 0, name).unit("latency")[0]
     if unit:
         return [f"latencies: column {name!r} is read as {unit}; median {middle:.3g} s"]
-    doubt = "; if they are milliseconds, give the column a name that ends in _ms" if middle > 300 else ""
+    if middle > 300:
+        doubt = "; if they are milliseconds, give the column a name that ends in _ms"
+    else:
+        doubt = ""
     return [f"latencies: seconds, median {middle:.3g} s{doubt}"]
 
 
@@ -209,9 +220,10 @@ def _log_shape(outcomes: Outcomes) -> list[str]:
     """Return lines on the calls of a log, its propensities and its conversations."""
     report = outcomes.report
     merged = report.get("merged_models", {})
-    lines = (
-        Receipt(**report["receipt"]).without(merged).lines() if "receipt" in report else [report["origin"]]
-    )
+    if "receipt" in report:
+        lines = Receipt(**report["receipt"]).without(merged).lines()
+    else:
+        lines = [report["origin"]]
     lines.append(
         f"{report['rows_read']:,} decisions, {len(outcomes):,} of them with a score and a cost, on "
         f"{len(set(outcomes.prompts)):,} prompts; {len(outcomes.arms)} models"
@@ -287,7 +299,10 @@ def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
     shown = [dollars(r) for r in rhos]
     listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
-    chosen = "; chosen from the costs" if pool_file.rhos_from == "costs" else ""
+    if pool_file.rhos_from == "costs":
+        chosen = "; chosen from the costs"
+    else:
+        chosen = ""
     lines = [f"one right answer is worth: {listed} ({counted(len(rhos), 'value')} to be compared{chosen})"]
     fitting = [r for r in grid_for_costs(outcomes.costs.mean(axis=0)) if r > 0]
     if pool_file.rhos_from != "costs" and fitting:
@@ -305,7 +320,10 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     if cells < _LARGE:
         return []
     known = encoder_record(pool_file.pool.encoder.name)
-    more = "" if known and known.fitted else ", and embedding, whose rate `cabs run` shows"
+    if known and known.fitted:
+        more = ""
+    else:
+        more = ", and embedding, whose rate `cabs run` shows"
     return [
         f"large: {cells:,} outcomes will take about {max(cells * _SECONDS / 60, 1):.0f} minutes "
         f"of processor time and {_LEAST_GIGABYTES + cells * _GIGABYTES:.1f} GB of memory; "

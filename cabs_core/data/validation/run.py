@@ -142,7 +142,10 @@ def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool,
     validation = batch.validate(expectation, result_format="SUMMARY")
     if not validation.result:
         raise RuntimeError("; ".join(e["exception_message"] for e in validation.exception_info.values()))
-    failing = [] if validation.success else validation.result["partial_unexpected_index_list"]
+    if validation.success:
+        failing = []
+    else:
+        failing = validation.result["partial_unexpected_index_list"]
     return bool(validation.success), table.loc[failing]
 
 

@@ -75,7 +75,9 @@ class Tables:
     def keyed(self) -> str:
         """Reason why models' rows cannot easily be in different orders, or ''."""
         ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
-        return "" if ordered else "the rows of the models are joined by a key"
+        if ordered:
+            return ""
+        return "the rows of the models are joined by a key"
 
     def calls(self, name: str) -> pd.DataFrame | str:
         """Return for each model its calls with the smallest and the largest number, which decide a check of
@@ -233,7 +235,9 @@ class Tables:
     def asked_here(self) -> str:
         """Reason why scores belong to the prompts beside them whatever the words say, or ''."""
         collected = self.pool is not None and self.pool.collected
-        return "`cabs collect` put these prompts to the models itself" if collected else ""
+        if collected:
+            return "`cabs collect` put these prompts to the models itself"
+        return ""
 
     @property
     def blocks(self) -> pd.DataFrame:
@@ -253,9 +257,18 @@ class Tables:
                 for number, block in enumerate(blocks.blocks)
             ]
         else:
-            unsure = "" if blocks.conclusive else " (too few queries to tell blocks apart)"
-            alone = sum(len(block) == 1 for block in blocks.blocks) if len(blocks.blocks) > 1 else 0
-            more = f"; {alone} models correlate with no other, which proves nothing" if alone else ""
+            if blocks.conclusive:
+                unsure = ""
+            else:
+                unsure = " (too few queries to tell blocks apart)"
+            if len(blocks.blocks) > 1:
+                alone = sum(len(block) == 1 for block in blocks.blocks)
+            else:
+                alone = 0
+            if alone:
+                more = f"; {alone} models correlate with no other, which proves nothing"
+            else:
+                more = ""
             frame["text"] = f"no blocks set apart among {sum(map(len, blocks.blocks))} models{unsure}{more}"
         return frame
 
@@ -343,7 +356,10 @@ class Tables:
         )
         frame = frame[frame["group"].duplicated(keep=False)]
         torn = frame[frame.groupby("group")["split"].transform("nunique") > 1]
-        example = torn[torn["group"] == torn["group"].iloc[0]] if len(torn) else torn
+        if len(torn):
+            example = torn[torn["group"] == torn["group"].iloc[0]]
+        else:
+            example = torn
         return pd.DataFrame(
             [
                 {
@@ -404,7 +420,10 @@ class Tables:
         rare = counts.sum() * counts.sum(axis=1).min() / counts.to_numpy().sum() < 5
         merged = np.column_stack([counts.loc[:, ~rare], counts.loc[:, rare].sum(axis=1)])
         merged = merged[:, merged.sum(axis=0) > 0]
-        p_value = float(stats.chi2_contingency(merged).pvalue) if merged.shape[1] > 1 else 1.0
+        if merged.shape[1] > 1:
+            p_value = float(stats.chi2_contingency(merged).pvalue)
+        else:
+            p_value = 1.0
         train, test = shares[task]
         return pd.DataFrame([{"p_value": p_value, "task": task, "train_share": train, "test_share": test}])
 
@@ -455,7 +474,10 @@ class Tables:
         if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
             return "the pool does not use the source's own split"
         moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self.splits)
-        first = str(o.query_ids[moved[0]]) if len(moved) else None
+        if len(moved):
+            first = str(o.query_ids[moved[0]])
+        else:
+            first = None
         return pd.DataFrame(
             [{"share_kept": 1 - len(moved) / len(o), "moved": len(moved), "first_moved": first}]
         )

@@ -76,7 +76,9 @@ class Pair:
     def mean(self, values: np.ndarray) -> float:
         """Weighted mean of `[N]` values; NaN if no prompt is known of both."""
         total = float(self.weight.sum())
-        return float((self.weight * values).sum()) / total if total > 0 else math.nan
+        if total > 0:
+            return float((self.weight * values).sum()) / total
+        return math.nan
 
     def quality(self, clusters: np.ndarray) -> PairedSample:
         """Sample of the differences in score."""
@@ -147,7 +149,9 @@ class Money:
     @property
     def ratio(self) -> float:
         """Cost of the option, a share of the other one's; NaN if that one costs nothing."""
-        return self.cost / self.other_cost if self.other_cost > 0 else math.nan
+        if self.other_cost > 0:
+            return self.cost / self.other_cost
+        return math.nan
 
     def ratio_interval(self, tail: float) -> tuple[float, float]:
         """Interval of `ratio`, each end of error `tail`."""
@@ -281,7 +285,9 @@ def _accelerated_level(quantile: float, bias: float, acceleration: float) -> flo
     shifted = bias + quantile
     scale = 1.0 - acceleration * shifted
     if scale <= 0:
-        return 1.0 if quantile > 0 else 0.0
+        if quantile > 0:
+            return 1.0
+        return 0.0
     return float(special.ndtr(bias + shifted / scale))
 
 
@@ -309,7 +315,9 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
 
 def weights_paid(played: Decisions) -> np.ndarray:
     """Return the decisions, `[N, K]`, that the money of an option is told of."""
-    return played.weights if played.exported is None else played.exported
+    if played.exported is None:
+        return played.weights
+    return played.exported
 
 
 def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:

@@ -357,4 +357,6 @@ def _worth(goal: Goal, option: _Tried) -> float:
     quality = option.pair.mean(option.pair.score)
     if goal.value_per_right_answer:
         return goal.value_per_right_answer * quality - option.money.cost
-    return -option.money.cost if goal.quality is not None else quality
+    if goal.quality is not None:
+        return -option.money.cost
+    return quality

@@ -213,7 +213,10 @@ def answer(
     has_keep = table.today is not None or table.played is not None
     candidates = ([keep] if has_keep else []) + shown
     chosen, cheapest = _choice(candidates, table, options)
-    today = table.models[table.reference] if table.played is None else LOG
+    if table.played is None:
+        today = table.models[table.reference]
+    else:
+        today = LOG
     found = Answer(
         today=today,
         today_is_assumed=not has_keep,
@@ -252,7 +255,10 @@ def _judged(
 
 
 def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _Option:
-    use = table.models[table.reference] if table.played is None else LOG
+    if table.played is None:
+        use = table.models[table.reference]
+    else:
+        use = LOG
     (option,) = _judged(table, [(KEEP, Decisions(use, baseline))], baseline, options)
     return replace(option, word=Word.KEEP, sure_low=0.0)
 
@@ -271,7 +277,10 @@ def _with_words(
     """
     tail = options.level / 2
     # if today's model is the best of all on these prompts, any of them may have been it
-    chosen_of = len(table.models) if table.today is None and table.played is None else 1
+    if table.today is None and table.played is None:
+        chosen_of = len(table.models)
+    else:
+        chosen_of = 1
     better = [_p_better(option, single, table) for option in found]
     as_good = [option.quality.p_value_above(-options.tolerance) for option in found]
     cheaper = [option.money.p_cheaper for option in found]
@@ -356,7 +365,10 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
         )
 
     def worth(option: _Option) -> tuple[float, float, str]:
-        saved = 1.0 - option.money.ratio if option.money.known else 0.0
+        if option.money.known:
+            saved = 1.0 - option.money.ratio
+        else:
+            saved = 0.0
         value = option.quality.mean + options.tolerance * saved
         rounded = round(float(np.nan_to_num(value, nan=-2.0)), 9)
         return -rounded, _cost_of_known_calls(option, table), str(option.use)
@@ -434,7 +446,9 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
 
 
 def _times(value: float | None, requests: float | None) -> float | None:
-    return None if value is None or requests is None else value * requests
+    if value is None or requests is None:
+        return None
+    return value * requests
 
 
 def _latencies(
@@ -493,7 +507,10 @@ def losses(table: ScoredTable, weights: np.ndarray, task: str | None = None, mos
         weights: `[N, K]` what the option plays. task: only of this task; None for all.
     """
     pair = Pair.of(table, weights, table.baseline())
-    rows = np.ones(len(table.tasks), dtype=bool) if task is None else table.tasks.astype(str) == task
+    if task is None:
+        rows = np.ones(len(table.tasks), dtype=bool)
+    else:
+        rows = table.tasks.astype(str) == task
     lost = np.where((pair.weight > 0) & rows, pair.other_score - pair.score, 0.0)
     order = np.argsort(-lost, kind="stable")[:most]
     worst: np.ndarray = order[lost[order] > 0]
@@ -554,5 +571,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Word):
         return str(value)
     if isinstance(value, float):
-        return value if np.isfinite(value) else None
+        if np.isfinite(value):
+            return value
+        return None
     return value

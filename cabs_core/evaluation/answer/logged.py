@@ -242,5 +242,8 @@ class LoggedTable(ScoredTable):
         return self.data.expected_pmf
 
     def _overlap(self, weights_of_option: np.ndarray, rows: np.ndarray) -> Overlap:
-        data = self.data if rows.all() else self.data.take(np.flatnonzero(rows))
+        if rows.all():
+            data = self.data
+        else:
+            data = self.data.take(np.flatnonzero(rows))
         return Overlap.of(data, weights_of_option[rows], self._chosen[rows], self.clusters[rows])

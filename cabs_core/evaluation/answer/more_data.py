@@ -45,7 +45,10 @@ def more_data(rung: Rung, options: AnswerOptions | None = None, *, compared: int
     error = (rung.high - rung.difference) / -float(special.ndtri(options.level / 2))
     if error <= 0:
         return ()
-    shares = SHARES_OF_FITTED if rung.rung in (RULES, ROUTER) else SHARES_OF_MODELS
+    if rung.rung in (RULES, ROUTER):
+        shares = SHARES_OF_FITTED
+    else:
+        shares = SHARES_OF_MODELS
     tail = options.level / 2 / compared
     found = []
     for prompts in MORE:

@@ -58,5 +58,8 @@ def unlike_prompts(
     others = pair.only(~near)
     sample = quality_of(table, others, played.weights, baseline).widened(CROSS_FITTED)
     low, high = sample.interval(options.level / 2)
-    share = float(near[judged].mean()) if judged.any() else 0.0
+    if judged.any():
+        share = float(near[judged].mean())
+    else:
+        share = 0.0
     return Unlike(share, int((others.weight > 0).sum()), sample.mean, low, high)

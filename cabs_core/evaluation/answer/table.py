@@ -78,7 +78,9 @@ class ScoredTable:
     @property
     def reference(self) -> int:
         """Index of the model that options are compared with: today's, or the best one on all prompts."""
-        return self.best if self.today is None else self.today
+        if self.today is None:
+            return self.best
+        return self.today
 
     def asks_selective(self, weights: np.ndarray) -> bool:
         """Return True if an option, or what is used today, asks a selective model.

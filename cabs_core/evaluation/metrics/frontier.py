@@ -133,7 +133,10 @@ def aiq_bootstrap_se(
     scores = np.asarray(scores, dtype=np.float64)
     if costs.shape != scores.shape or costs.ndim != 2:
         raise ValueError(f"costs {costs.shape} and scores {scores.shape}: expected [rhos, n] for both")
-    plays = np.ones_like(costs) if plays is None else np.asarray(plays, dtype=np.float64)
+    if plays is None:
+        plays = np.ones_like(costs)
+    else:
+        plays = np.asarray(plays, dtype=np.float64)
     if cluster_sums(plays, clusters).shape[1] < 2:
         return float("nan")
     drawn_costs = bootstrap_ratio(plays * costs, plays, clusters=clusters, replicates=200)

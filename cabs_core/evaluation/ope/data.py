@@ -142,7 +142,9 @@ class LoggedData:
             DataError: `clusters` does not have one value a decision.
         """
         if clusters is None:
-            return self.groups if self.clusters is None else self.clusters
+            if self.clusters is None:
+                return self.groups
+            return self.clusters
         if len(clusters) != len(self):
             raise DataError(f"cluster has {len(clusters)} values, expected {len(self)}")
         return np.asarray(clusters)
@@ -240,7 +242,10 @@ def read_events(
     names = list(place_of)
     receipt = tuple(f"{count:,} {words}" for count, words in left_out if count)
     if not rows:
-        whose = "" if identity is None else f" with embeddings of the encoder {identity}"
+        if identity is None:
+            whose = ""
+        else:
+            whose = f" with embeddings of the encoder {identity}"
         nothing = f"{log.name} holds no scored decision between {', '.join(arms)}{whose}"
         raise DataError("; ".join((nothing, *receipt)))
     vectors = np.stack([np.asarray(d.embedding) for d in rows])
@@ -249,7 +254,10 @@ def read_events(
     for i, (d, place) in enumerate(zip(rows, places, strict=True)):
         pmf[i, place] = probabilities[i]
         behaviour[i, place] = d.pmf
-        available[i, place] = True if d.available is None else d.available
+        if d.available is None:
+            available[i, place] = True
+        else:
+            available[i, place] = d.available
     prompts = [d.prompt_hash for d in rows]
     actions = np.array([place_of[d.arm] for d in rows])
     every = np.arange(len(rows))
@@ -361,7 +369,10 @@ def read_table(
     frame = log.frame[scored]
     details = log.details[scored]
     played = [(merged or {}).get(name, name) for name in frame["model"]]
-    models = sorted(set(played)) if arms is None else list(arms)
+    if arms is None:
+        models = sorted(set(played))
+    else:
+        models = list(arms)
     unknown = sorted(set(played) - set(models))
     if unknown:
         fault = f"{origin}: model {unknown[0]!r:.100} is none of {', '.join(models)}"
@@ -373,9 +384,15 @@ def read_table(
     pmf = None
     if details["pmf"].notna().any():
         pmf = np.array([_pmf(v, models, row, origin) for row, v in zip(rows, details["pmf"], strict=True)])
-    vectors = None if embeddings is None else embeddings[scored]
+    if embeddings is None:
+        vectors = None
+    else:
+        vectors = embeddings[scored]
     if features is None:
-        contexts = np.zeros((len(frame), 0)) if vectors is None else leading(vectors, components)
+        if vectors is None:
+            contexts = np.zeros((len(frame), 0))
+        else:
+            contexts = leading(vectors, components)
     else:
         contexts = np.asarray(features, dtype=np.float64)[scored]
     prompts = frame["prompt"]
@@ -399,7 +416,10 @@ def read_table(
 def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
     """Return the probabilities `[K]` of a cell that holds `{model: probability}`, as a mapping or as JSON."""
     try:
-        cell = json.loads(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            cell = json.loads(value)
+        else:
+            cell = value
         return [float(cell.get(arm, 0.0)) for arm in arms]
     except (ValueError, TypeError, AttributeError):
         raise DataError(

@@ -31,7 +31,9 @@ def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
     0.
     """
     total = float(w.sum())
-    return float((w * outcomes).sum()) / total if total > 0.0 else float("nan")
+    if total > 0.0:
+        return float((w * outcomes).sum()) / total
+    return float("nan")
 
 
 def direct(target: np.ndarray, q: np.ndarray) -> np.ndarray:

@@ -123,7 +123,10 @@ class Overlap:
             )
         if self.n_eff < LEAST:
             needed = more_decisions(self.n, self.n_eff)
-            more = "more" if needed is None else f"about {needed:,} more scored decisions like these, or"
+            if needed is None:
+                more = "more"
+            else:
+                more = f"about {needed:,} more scored decisions like these, or"
             return (
                 f"the log is worth {self.n_eff:.1f} decisions of this policy (effective sample size), "
                 f"and needs {LEAST:g}: it takes {more} more exploration"
@@ -345,7 +348,9 @@ class _Contrast:
     def uncovered(self) -> float:
         """Share of the policy's probability that the log never plays."""
         missing = 1.0 - self.overlap.coverage
-        return missing if missing > 1e-9 else 0.0
+        if missing > 1e-9:
+            return missing
+        return 0.0
 
     @cached_property
     def _fold(self) -> np.ndarray:
@@ -364,7 +369,10 @@ class _Contrast:
         """Largest difference that the policy may make to a mean of outcomes in [0, 1], at most 1."""
         if self.data.pmf is None:
             return 1.0
-        played = self.data.expected_pmf if self.data.behaviour is None else self.data.behaviour
+        if self.data.behaviour is None:
+            played = self.data.expected_pmf
+        else:
+            played = self.data.behaviour
         return min(self.data.mean(np.abs(self.target - played).sum(axis=1)), 1.0)
 
     @cached_property
@@ -406,7 +414,10 @@ class _Contrast:
             mean = means[estimator]
             reason = self._no_interval_of(estimator) or no_interval
             # what the estimate takes the uncovered choices to earn, which may be anything from 0 to 1
-            worth = mean.value if estimator == "snips" else np.clip(q, 0.0, 1.0)
+            if estimator == "snips":
+                worth = mean.value
+            else:
+                worth = np.clip(q, 0.0, 1.0)
             taken = self.data.mean((self.target * ~playable * worth).sum(axis=1))
             yield self._estimate(estimator, name, mean, outcome=outcome, reason=reason, taken=taken)
 
@@ -455,7 +466,9 @@ class _Contrast:
         paid = self.data.shares * self.weights * outcome
         both = paid + self.data.shares * self.data.as_logged * outcome
         held = max(dearest_share(costs, self.clusters) for costs in (paid, both))
-        return _FEW_HOLD_THE_MONEY if held > MOST_OF_THE_MONEY else ""
+        if held > MOST_OF_THE_MONEY:
+            return _FEW_HOLD_THE_MONEY
+        return ""
 
     def _no_interval_of(self, estimator: str) -> str:
         """Return why an estimator may have no interval, whatever the outcome; empty if it may."""

@@ -52,7 +52,9 @@ def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) 
     """
     square = second_moment(difference, pmf, shares)
     mean = float((shares * np.abs(difference).sum(axis=1)).mean())
-    return len(pmf) * mean**2 / square if square > 0.0 else 0.0
+    if square > 0.0:
+        return len(pmf) * mean**2 / square
+    return 0.0
 
 
 def more_decisions(scored: int, size: float) -> int | None:
@@ -92,7 +94,10 @@ def error_of(
     """
     drawn = mean_error(model + factor * error, clusters=clusters)
     weight = float((factor**2).sum())
-    residual = float(((factor * error) ** 2).sum()) / weight if weight > 0.0 else 0.0
+    if weight > 0.0:
+        residual = float(((factor * error) ** 2).sum()) / weight
+    else:
+        residual = 0.0
     if cautious and weight > 0.0:
         heavy = weight**2 / float((factor**4).sum())
         residual = (residual + float((error**2).max()) / heavy) / (1.0 + 1.0 / heavy)

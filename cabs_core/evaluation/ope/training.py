@@ -91,7 +91,10 @@ def with_log(
     if data.today != list(outcomes.arms):
         raise DataError(f"the log is of {', '.join(data.today)}; the table has {', '.join(outcomes.arms)}")
     if data.embeddings is None or data.lengths is None or data.embeddings.shape[1] != embeddings.shape[1]:
-        width = None if data.embeddings is None else data.embeddings.shape[1]
+        if data.embeddings is None:
+            width = None
+        else:
+            width = data.embeddings.shape[1]
         raise DataError(
             f"the log's embeddings have width {width}, "
             f"the table's {embeddings.shape[1]}: it was another encoder"

@@ -91,7 +91,10 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
         if isinstance(item, tuple | list) and len(item) == 2 and isinstance(item[1], Mapping):
             policy = item[0]
             options = dict(item[1])
-        name = policy if isinstance(policy, str) else getattr(policy, "name", type(policy).__name__)
+        if isinstance(policy, str):
+            name = policy
+        else:
+            name = getattr(policy, "name", type(policy).__name__)
         text = ", ".join(f"{key}={value}" for key, value in options.items())
         default = f"{name} ({text})" if text else str(name)
         labelled.append((label or default, policy, options))
@@ -180,9 +183,15 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     gaps = ours - theirs
     order = a.order
     clusters = a.clusters
-    count = int(order.max()) + 1 if clusters is None else len(clusters)
+    if clusters is None:
+        count = int(order.max()) + 1
+    else:
+        count = len(clusters)
     plays = np.bincount(order.ravel(), minlength=count)
-    members = np.arange(count) if clusters is None else clusters
+    if clusters is None:
+        members = np.arange(count)
+    else:
+        members = clusters
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
     error = crossed_error(order, gaps, clusters)
     value = float(gaps.mean())

@@ -65,7 +65,10 @@ def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0)
     rho = states.number("replay", "rho", rho, 0.0, states.RHO_LIMIT)
     share = problem.metadata.get("binary_share")
     if share is None:
-        share = binary_share(problem.offline_scores) if len(problem.offline_scores) else 1.0
+        if len(problem.offline_scores):
+            share = binary_share(problem.offline_scores)
+        else:
+            share = 1.0
     return Stream(
         arms=problem.arms,
         rho=float(rho),
@@ -232,7 +235,10 @@ def _settings(
     Raises:
         PolicyError: a value cannot be replayed.
     """
-    name = policy if isinstance(policy, str) else external_name(policy)
+    if isinstance(policy, str):
+        name = policy
+    else:
+        name = external_name(policy)
     if not isinstance(problem, ReplayProblem):
         raise PolicyError(f"replay takes a ReplayProblem, not {type(problem).__name__}")
     for what, value in (("policy", name), ("condition", condition), ("pool", pool)):
@@ -400,7 +406,10 @@ def _result(
     rewards = stream.utilities[order, actions]
     conversations: dict[str, Any] = {}
     if talks is not None:
-        latencies = None if stream.latencies is None else stream.latencies[order, actions]
+        if stream.latencies is None:
+            latencies = None
+        else:
+            latencies = stream.latencies[order, actions]
         costs = np.stack([talk.costs for talk in talks])
         best = np.stack([talk.best for talk in talks])
         rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)

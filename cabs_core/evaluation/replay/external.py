@@ -64,7 +64,10 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
         available = stream.available(t)
         if available is not None:
             pmf = np.where(available, pmf, 0.0)
-            pmf = pmf / pmf.sum() if pmf.sum() > 0 else available / available.sum()
+            if pmf.sum() > 0:
+                pmf = pmf / pmf.sum()
+            else:
+                pmf = available / available.sum()
         arm = int(rng.choice(len(pmf), p=pmf))
         lane.actions[t] = arm
         lane.propensities[t] = pmf[arm]

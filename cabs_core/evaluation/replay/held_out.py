@@ -71,4 +71,6 @@ def validation_plays(
                     "plays": counts[query, model],
                 }
                 found.append(pd.DataFrame(rows))
-    return pd.concat(found, ignore_index=True) if found else pd.DataFrame(columns=list(COLUMNS))
+    if found:
+        return pd.concat(found, ignore_index=True)
+    return pd.DataFrame(columns=list(COLUMNS))

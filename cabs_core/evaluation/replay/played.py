@@ -51,7 +51,10 @@ class PlayedArrays:
         self.result = result
         self.arms = problem.arms
         self.query_ids = problem.query_ids
-        self.clusters = np.arange(problem.n) if problem.clusters is None else problem.clusters
+        if problem.clusters is None:
+            self.clusters = np.arange(problem.n)
+        else:
+            self.clusters = problem.clusters
         self.n, self.k = problem.scores.shape
         where = f"replay of {result.policy!r} at rho={result.rho:g} on pool {result.pool!r}"
         _check_places(result, self.n, self.k, where)
@@ -63,7 +66,10 @@ class PlayedArrays:
         else:  # in conversations the cost of a call depends on the earlier turns
             self.costs = np.asarray(result.costs, dtype=np.float64)
         weight = result.latency_weight
-        latencies = problem.latencies[at] if weight and problem.latencies is not None else None
+        if weight and problem.latencies is not None:
+            latencies = problem.latencies[at]
+        else:
+            latencies = None
         self.unclipped = utility(self.scores, self.costs, result.rho, latencies, weight)
         self.rewards = np.asarray(result.rewards, dtype=np.float64)
         self._check_rewards(where)

@@ -226,7 +226,10 @@ class Talk:
         self.stream = stream
         self.lane = lane
         self.turns = turns
-        self.sticky = "off" if policy.algorithm.needs_outcomes else options.sticky
+        if policy.algorithm.needs_outcomes:
+            self.sticky = "off"
+        else:
+            self.sticky = options.sticky
         self.context = Context(tokens, options.cached)
         rounds = len(lane.order)
         self.costs = np.zeros(rounds)
@@ -247,7 +250,10 @@ class Talk:
             if self.turns.number[t] == 0:
                 self.context.begin()
             costs = self.context.costs(stream.costs[row])
-            latencies = None if stream.latencies is None else stream.latencies[row]
+            if stream.latencies is None:
+                latencies = None
+            else:
+                latencies = stream.latencies[row]
             utilities = clipped_utility(
                 stream.scores[row], costs, stream.rho, latencies, stream.latency_weight
             )
@@ -320,7 +326,10 @@ class Talk:
         rows = [row for row, _ in answers]
         scores = stream.scores[rows].mean(axis=0)
         costs = np.mean([each for _, each in answers], axis=0)
-        full = {"all_scores": scores, "all_costs": costs} if self.policy.algorithm.full_feedback else {}
+        if self.policy.algorithm.full_feedback:
+            full = {"all_scores": scores, "all_costs": costs}
+        else:
+            full = {}
         self.policy.update(
             decision,
             float(scores[arm]),

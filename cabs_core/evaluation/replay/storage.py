@@ -151,7 +151,10 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
     run = run or _read(folder, "run").to_pylist()[0]
     trials = run["trials"]
     rounds = run["rounds"]
-    costs = ["cost"] if run["condition"] == "sessions" else []
+    if run["condition"] == "sessions":
+        costs = ["cost"]
+    else:
+        costs = []
     table = _read(folder, "rounds", [*_TRACE, *costs, "trial", "round"])
     raw = {name: table[name].to_numpy() for name in table.column_names}
     place = raw["trial"].astype(np.int64) * rounds + raw["round"]
@@ -183,7 +186,10 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
 def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -> StoredTrace:
     """Return what `load_trace` would read, for a replay that was repeated because its rounds were deleted."""
     played = PlayedArrays(result, problem)
-    costs = None if result.turns is None else played.costs.astype(np.float32)
+    if result.turns is None:
+        costs = None
+    else:
+        costs = played.costs.astype(np.float32)
     arrays = (result.order, result.actions, result.propensities, played.rewards)
     order, actions, propensities, rewards = (
         array.astype(kind) for array, kind in zip(arrays, _TRACE.values(), strict=True)
@@ -214,7 +220,10 @@ def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
     names = table.column_names
     text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
     floats = [f.name for f in table.schema if pa.types.is_floating(f.type) and f.name not in _KEYS]
-    keyed = [name for name in names if name not in floats] if "reward" in names else text
+    if "reward" in names:
+        keyed = [name for name in names if name not in floats]
+    else:
+        keyed = text
     pq.write_table(
         table,
         path,

@@ -171,7 +171,10 @@ def tune(
     if not names:
         reasons = "; ".join(f"{name}: {why}" for name, why in result.untuned.items()) or "no policy is named"
         raise PolicyError(f"there is nothing to tune. {reasons}")
-    trials = trials_for(problem.n) if trials is None else trials
+    if trials is None:
+        trials = trials_for(problem.n)
+    else:
+        trials = trials
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         extra = dict((fixed or {}).get(policy, {}))
@@ -245,7 +248,10 @@ def _choice(tried: Sequence[_Tried], problem: ReplayProblem) -> dict[str, Any]:
     gain_by_query = best.by_query - preset.by_query
     lead = float(gain_by_trial.mean())
     lead_se = mean_error(gain_by_query, clusters=problem.clusters, trials=gain_by_trial).value
-    winner = best if best is not preset and lead > lead_se else preset
+    if best is not preset and lead > lead_se:
+        winner = best
+    else:
+        winner = preset
     return {
         "options": winner.options,
         "utility": winner.utility,

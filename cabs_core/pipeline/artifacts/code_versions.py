@@ -77,14 +77,20 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _is_docstring(first: list[ast.AST]) -> bool:
-    value = first[0].value if first and isinstance(first[0], ast.Expr) else None
+    if first and isinstance(first[0], ast.Expr):
+        value = first[0].value
+    else:
+        value = None
     return isinstance(value, ast.Constant) and isinstance(value.value, str)
 
 
 def _without_types(node: ast.AST) -> list[ast.AST]:
     """Return the statements that run: the statement itself, or the `else` of `if TYPE_CHECKING:`."""
     test = node.test if isinstance(node, ast.If) else None
-    name = test.attr if isinstance(test, ast.Attribute) else getattr(test, "id", "")
+    if isinstance(test, ast.Attribute):
+        name = test.attr
+    else:
+        name = getattr(test, "id", "")
     return (node.orelse or [ast.Pass()]) if name == "TYPE_CHECKING" else [node]  # type: ignore[attr-defined]  # of an If
 
 
@@ -151,7 +157,9 @@ def _keep_known(before: int) -> None:
 def _origin(module: str, name: str) -> str:
     """Return the module from which `from module import name` takes the name: packages only pass names on."""
     if not name or module_file(f"{module}.{name}") is not None:
-        return f"{module}.{name}" if name else module
+        if name:
+            return f"{module}.{name}"
+        return module
     path = module_file(module)
     if path is not None and path.name == "__init__.py":
         for inner, passed in read_source(path).imports:
@@ -177,7 +185,10 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
     reached: dict[str, Path] = {}
     while queue:
         module = queue.pop()
-        path = None if module in reached or module in excluded else module_file(module)
+        if module in reached or module in excluded:
+            path = None
+        else:
+            path = module_file(module)
         if path is not None:
             reached[module] = path
             queue.extend(_origin(*imported) for imported in read_source(path).imports)

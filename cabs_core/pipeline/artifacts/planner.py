@@ -44,8 +44,13 @@ class Finding:
         """Return words such as `out of date (splits changed)`."""
         if self.state == "missing":
             return "not there"
-        more = f"; and {len(self.reasons) - 3} more" if len(self.reasons) > 3 else ""
-        return f"out of date ({'; '.join(self.reasons[:3])}{more})" if self.reasons else self.state
+        if len(self.reasons) > 3:
+            more = f"; and {len(self.reasons) - 3} more"
+        else:
+            more = ""
+        if self.reasons:
+            return f"out of date ({'; '.join(self.reasons[:3])}{more})"
+        return self.state
 
 
 class Artifact(Protocol):
@@ -152,7 +157,10 @@ class OlderData:
 
     def __str__(self) -> str:
         """Return a sentence that says when the figures were made and why they are of older data."""
-        after = f"since {self.since}" if self.since else "since then"
+        if self.since:
+            after = f"since {self.since}"
+        else:
+            after = "since then"
         return f"The figures are of older data, made {self.made}; {after}: {'; '.join(self.reasons)}."
 
 
@@ -336,7 +344,9 @@ class Chain:
                 failed = self.status(source).record
                 if failed is not None and failed.summary.get("blocked"):
                     since = failed.created
-        return OlderData(tuple(reasons), made or "at an unknown time", since) if reasons else None
+        if reasons:
+            return OlderData(tuple(reasons), made or "at an unknown time", since)
+        return None
 
     def require_current(self, targets: Iterable[Target]) -> None:
         """Check that none of these artifacts is there and of older data.
@@ -391,7 +401,10 @@ class _OfPool:
     def faults(self, record: Record) -> list[str]:
         store = self.chain.store
         # the files of a remote artifact are compared with its record when they are read
-        damage = [] if store.remote else store.damage(self.target.parts, record)
+        if store.remote:
+            damage = []
+        else:
+            damage = store.damage(self.target.parts, record)
         if damage or not self.target.definition.goes_on:
             return damage
         return self.target.definition.summary(record).outdated(self.chain)

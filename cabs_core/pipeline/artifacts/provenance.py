@@ -39,7 +39,9 @@ def described(name: str, partition: str) -> str:
 def _short(value: Any) -> str:
     """Return a value as JSON of at most 80 characters."""
     text = json.dumps(value, sort_keys=True)
-    return text if len(text) <= 80 else text[:77] + "..."
+    if len(text) <= 80:
+        return text
+    return text[:77] + "..."
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,9 @@ class Summary:
 
     def shown(self) -> dict[str, Any]:
         """Return {words: figure, text, or rows with equal keys} for people, in the order of display."""
-        return {} if self.rows is None else {"rows": self.rows}
+        if self.rows is None:
+            return {}
+        return {"rows": self.rows}
 
     def outdated(self, chain: Any) -> list[str]:
         """Return why the stage is to be made again although nothing changed. Stages that go on override this.

@@ -144,18 +144,24 @@ class Outcomes(Stage):
     shown = "always"
 
     def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
-        return ("answers", "scores") if pool.collected else ()
+        if pool.collected:
+            return ("answers", "scores")
+        return ()
 
     def settings_of(self, pool: ModelPool) -> tuple[str, ...]:
         if pool.predicts:  # missing outcomes are predicted from the train prompts
             return ("split", "shift")
-        return ("split",) if pool.logged else ()
+        if pool.logged:
+            return ("split",)
+        return ()
 
     def code_of(self, pool: ModelPool) -> tuple[str, ...]:
         return (sources()[pool.source.kind].module,)
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
-        return {} if pool_file.pool.collected else pool_file.external_files()
+        if pool_file.pool.collected:
+            return {}
+        return pool_file.external_files()
 
 
 class Splits(Stage):
@@ -182,7 +188,9 @@ class PromptEmbeddings(Stage):
 
     def code_of(self, pool: ModelPool) -> tuple[str, ...]:
         encoder = encoder_record(pool.encoder.name)
-        return (encoder.module,) if encoder else ()
+        if encoder:
+            return (encoder.module,)
+        return ()
 
 
 class Oracles(Stage):
@@ -240,7 +248,9 @@ class OffPolicy(Stage):
     over_policies = True
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
-        return {} if pool_file.pool.logged else pool_file.log_files()
+        if pool_file.pool.logged:
+            return {}
+        return pool_file.log_files()
 
 
 class Replay(Stage):
@@ -347,17 +357,23 @@ class Target:
     @property
     def definition(self) -> Stage:
         """Stage that makes the artifact."""
-        return REPLAY if self.policy else POOL_STAGES[self.stage]
+        if self.policy:
+            return REPLAY
+        return POOL_STAGES[self.stage]
 
     @property
     def name(self) -> str:
         """Name in records and messages, such as `splits` or `replay/cabs_d_linear__literal`."""
-        return self.stage if self.policy is None else f"replay/{asset_name(self.policy)}"
+        if self.policy is None:
+            return self.stage
+        return f"replay/{asset_name(self.policy)}"
 
     @property
     def partition(self) -> str:
         """Partition key: the pool, or `pool|rho`."""
-        return self.pool.name if self.rho is None else f"{self.pool.name}|{rho_key(self.rho)}"
+        if self.rho is None:
+            return self.pool.name
+        return f"{self.pool.name}|{rho_key(self.rho)}"
 
     @property
     def described(self) -> str:

@@ -98,7 +98,10 @@ class ArtifactStore:
             record = self.record(parts)
             if record is None and not attempt:
                 raise ProvenanceError(f"there is no artifact at {self.location(parts)}")
-            cached = None if record is None else self._download(parts, record)
+            if record is None:
+                cached = None
+            else:
+                cached = self._download(parts, record)
             if cached is not None:
                 return cached
         raise self.bucket.unreachable(RuntimeError("another run replaces it again and again"), *parts)
@@ -131,7 +134,9 @@ class ArtifactStore:
 
     def produced(self, parts: Parts, record: Record) -> Path:
         """Return the folder of an artifact that this process wrote, whatever others did since."""
-        return self._cached(parts, record) if self.remote else self.root.joinpath(*parts)
+        if self.remote:
+            return self._cached(parts, record)
+        return self.root.joinpath(*parts)
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
@@ -181,7 +186,10 @@ class ArtifactStore:
         if self.remote:
             base = self.bucket.path(*parts)
             with self.bucket.reaching(*parts):
-                paths = self.bucket.fs.ls(base, detail=False) if self.bucket.fs.exists(base) else []
+                if self.bucket.fs.exists(base):
+                    paths = self.bucket.fs.ls(base, detail=False)
+                else:
+                    paths = []
             names = [str(path).rstrip("/").rsplit("/", 1)[-1] for path in paths]
         else:
             folder = self.root.joinpath(*parts)
@@ -255,7 +263,10 @@ class ArtifactStore:
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
         with self.bucket.reaching(*parts):
-            remote_files = self.bucket.fs.find(base, detail=True) if self.bucket.fs.exists(base) else {}
+            if self.bucket.fs.exists(base):
+                remote_files = self.bucket.fs.find(base, detail=True)
+            else:
+                remote_files = {}
         mirrored = set()
         for name, info in remote_files.items():
             relative = str(name).removeprefix(str(self.root)).lstrip("/")

@@ -49,7 +49,10 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
             find_pool(pool)
         raise ProvenanceError(f"there is no report yet: run `cabs run --pool {pool or 'NAME'}` first")
     folder = store.folder(parts)
-    page = folder / "index.html" if pool or store.remote else store.root / REPORTS / "index.html"
+    if pool or store.remote:
+        page = folder / "index.html"
+    else:
+        page = store.root / REPORTS / "index.html"
     click.echo(str(page))
     older = chain_of(pool).older_figures() if pool else None
     if older:
@@ -99,7 +102,10 @@ def prune(older_than: float, keep: tuple[str, ...], delete: bool) -> None:
         for trace in traces:
             prune_one(store, trace)
     size = sum(trace.bytes for trace in traces) / 1e6
-    done = "deleted" if delete else "would be deleted (--delete does it)"
+    if delete:
+        done = "deleted"
+    else:
+        done = "would be deleted (--delete does it)"
     click.echo(f"{len(traces)} traces, {size:.1f} MB {done}")
 
 
@@ -252,7 +258,9 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
 
 def _ends(row: Mapping[str, Any]) -> str:
     """Return an interval in words."""
-    return "none" if row["low"] is None else f"[{row['low']:.4f}, {row['high']:.4f}]"
+    if row["low"] is None:
+        return "none"
+    return f"[{row['low']:.4f}, {row['high']:.4f}]"
 
 
 @click.group(cls=HelpGroup)
@@ -281,8 +289,14 @@ def fetch(name: str) -> None:
     if sources()[pool_file.pool.source.kind].table:
         files = [{"name": str(file), "sha256": hash_file(file)} for file in files_of(pool_file.table_path())]
     for file in files:
-        size = f"{file['bytes']:,} bytes, " if file.get("bytes") else ""
-        revision = f", revision {file['revision']}" if file.get("revision") else ""
+        if file.get("bytes"):
+            size = f"{file['bytes']:,} bytes, "
+        else:
+            size = ""
+        if file.get("revision"):
+            revision = f", revision {file['revision']}"
+        else:
+            revision = ""
         click.echo(f"{file['name']}: {size}sha256 {file['sha256']}{revision}")
     if not files:
         click.echo(f"pool {name} is generated: there is nothing to fetch")

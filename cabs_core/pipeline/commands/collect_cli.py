@@ -91,7 +91,10 @@ def sample(pool: str, number: int, seed: int, out: Path) -> None:
     if out.exists():
         raise DataError(f"{out} is there already: labels may be in it; name another file with --out")
     chain = chain_of(pool)
-    judges = chain.pool.collect.judges if chain.pool.collected else ()
+    if chain.pool.collected:
+        judges = chain.pool.collect.judges
+    else:
+        judges = ()
     beside = [judge.against for judge in judges if judge.against]
     rows = sheet(chain.verified(chain.stage("answers")), number, seed, beside)
     write_text(out, csv_text(rows.columns, rows.itertuples(index=False, name=None)))

@@ -144,14 +144,18 @@ def export(
         return
     if calls:
         raise click.UsageError("--call belongs to --table")
-    make = (
-        _cold(models, pool, encoder) if cold else _measured(pool, free=free, prompts=prompts, anyway=anyway)
-    )
+    if cold:
+        make = _cold(models, pool, encoder)
+    else:
+        make = _measured(pool, free=free, prompts=prompts, anyway=anyway)
     if rung and (cold or policy or goal or rho is not None):
         raise click.UsageError("--rung takes its policy and rho from the pool's answer: leave the others out")
     judged: Judged | None = None
     if not cold and policy is None and rho is None:
-        chosen = None if rung else _chosen_by_goal(pool or "", goal, anyway)
+        if rung:
+            chosen = None
+        else:
+            chosen = _chosen_by_goal(pool or "", goal, anyway)
         if chosen is None:
             chosen = _recommended(pool or "", rung, anyway)
         if chosen.rung in ("keep", "switch"):
@@ -176,7 +180,10 @@ def export(
             promote(candidate, out)
         else:
             publish(candidate, out)
-    answer = _standing(pool, manifest) if judged is None else judged.said
+    if judged is None:
+        answer = _standing(pool, manifest)
+    else:
+        answer = judged.said
     if answer and isinstance(out, Path):
         write_text(out / HELD_OUT, answer + "\n")
     evidence = manifest.evidence
@@ -243,7 +250,10 @@ def _write_table(
     if pool is None:
         raise click.UsageError("name a pool: cabs export NAME --table litellm")
     found = table_of(chain_of(pool), examples=prompts, anyway=anyway)
-    arms = [found.default, *found.rows[0].others, found.rows[0].model] if found.rows else [found.default]
+    if found.rows:
+        arms = [found.default, *found.rows[0].others, found.rows[0].model]
+    else:
+        arms = [found.default]
     names = {arm: arm for arm in arms}
     for call in calls:
         arm, is_pair, told = call.partition("=")

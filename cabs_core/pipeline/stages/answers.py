@@ -63,7 +63,9 @@ class AnswersSummary(Summary):
             return []
         with AnswerStore() as store:
             reason = affordable(collection_of(chain.pool_file), store, self.prompts, self.paid)
-        return [reason] if reason else []
+        if reason:
+            return [reason]
+        return []
 
     def lines(self) -> list[str]:
         """Return the number of answers and their cost as lines for a terminal."""

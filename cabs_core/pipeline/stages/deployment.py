@@ -127,7 +127,10 @@ def lacking(chain: Chain) -> list[str]:
     names = pool.arm_names()
     record = chain.store.record(chain.stage("outcomes").parts)
     if names is None:
-        names = [] if record is None else OutcomesSummary.of(record).models
+        if record is None:
+            names = []
+        else:
+            names = OutcomesSummary.of(record).models
     there = {*read_manifest(place, verify=False).names, *removed_models(place)}
     return [model for model in names if model not in there]
 

@@ -40,7 +40,10 @@ class OraclesSummary(Summary):
     folds: int = 1
 
     def shown(self) -> dict[str, Any]:
-        training = {"training": self.training, "trained on": self.device} if self.training else {}
+        if self.training:
+            training = {"training": self.training, "trained on": self.device}
+        else:
+            training = {}
         return {"chosen": self.chosen, "validation": self.validation, **training}
 
 

@@ -59,6 +59,9 @@ class Progress:
         line = f"{self._what}: {done:,.0f} of {self._most}{total:,.0f} {self._unit}"
         if done > before and now > begun:
             rate = (done - before) / (now - begun)
-            speed = f"{rate:,.0f} a second" if rate >= 1 else f"{1 / rate:,.0f} s each"
+            if rate >= 1:
+                speed = f"{rate:,.0f} a second"
+            else:
+                speed = f"{1 / rate:,.0f} s each"
             line += f", {speed}, {self._most or 'about '}{duration((total - done) / rate)} left"
         self._notify(line)

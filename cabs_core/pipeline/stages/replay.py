@@ -222,7 +222,10 @@ def play(
         trials: how many, or a list of their numbers. progress: as in `replay`.
         seeds: name that orders and random numbers are drawn by; empty: the pool's.
     """
-    condition = pool.replay.condition if condition_that_changes(pool.replay.condition, "stream") else "none"
+    if condition_that_changes(pool.replay.condition, "stream"):
+        condition = pool.replay.condition
+    else:
+        condition = "none"
     return replay(
         problem,
         policy,

@@ -140,7 +140,9 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
         return np.full(len(cells), np.nan)
     labels = read_labels(collection.pool_file.existing_file(judge.labels, "collect.scores.labels"))
     people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
-    return people if judge.against is None else compared_with(people, cells, judge.against)
+    if judge.against is None:
+        return people
+    return compared_with(people, cells, judge.against)
 
 
 def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[str, np.ndarray]) -> None:
@@ -231,7 +233,9 @@ def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
     table[query, arm] = scored.score
     refused[query, arm] = np.isin(states, WORTHLESS)
     text = instrument.refusals_decide(sorted(models), table, refused)
-    return [*sentences, text] if text else sentences
+    if text:
+        return [*sentences, text]
+    return sentences
 
 
 def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:

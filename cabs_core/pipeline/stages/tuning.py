@@ -50,7 +50,10 @@ def build(
     keeps = () if options.force else _still_valid(chain, target)
     missing = tuple(p for p in chain.pool.policies if p not in keeps)
     # an object store has no folder of a tuning that was never made
-    before = chain.store.folder(target.parts) if keeps else folder
+    if keeps:
+        before = chain.store.folder(target.parts)
+    else:
+        before = folder
     choices: list[dict[str, Any]] = []
     settings: dict[str, list[Any]] = {}
     folds = folds_of(inputs["replay_problem"])
@@ -97,7 +100,10 @@ def _row(policy: str, entry: dict[str, Any], fold: int | None) -> dict[str, Any]
 def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], None]:
     """Return a function that says how far tuning is, when a policy begins and every ten seconds."""
     last: dict[str, float] = {}
-    of_fold = f", fold {fold + 1} of {folds}" if folds > 1 else ""
+    if folds > 1:
+        of_fold = f", fold {fold + 1} of {folds}"
+    else:
+        of_fold = ""
 
     def tell(done: float, text: str) -> None:
         now = time.monotonic()

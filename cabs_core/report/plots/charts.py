@@ -370,7 +370,10 @@ def end_labels(
     by = list(by)
     ends = frame.sort_values("x").groupby(["series", *by], sort=False).tail(1)
     parts = []
-    groups = [group for _, group in ends.groupby(by)] if by else [ends]
+    if by:
+        groups = [group for _, group in ends.groupby(by)]
+    else:
+        groups = [ends]
     for group in groups:
         own_lines = frame
         for column in by:

@@ -100,7 +100,10 @@ def plot_regret(
         >>> figure.svg[:4]
         b'<svg'
     """
-    named = dict(results) if isinstance(results, Mapping) else {result.policy: result for result in results}
+    if isinstance(results, Mapping):
+        named = dict(results)
+    else:
+        named = {result.policy: result for result in results}
     if not named or len(named) != len(results):
         raise DataError("plot_regret: expected results of different names; give a mapping {label: result}")
     frames = []

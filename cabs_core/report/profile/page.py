@@ -73,7 +73,10 @@ def _content(o: Outcomes, splits: np.ndarray | None, pool: ModelPool) -> dict[st
     shown = [t["key"] for t in tasks]
     by_task = np.array([o.scores[o.tasks == t].mean(axis=0) for t in shown])
     best_first = np.argsort(-o.scores.mean(axis=0), kind="stable")
-    published = published_means(pool.paper_benchmark, o.arms) if pool.paper_benchmark else {}
+    if pool.paper_benchmark:
+        published = published_means(pool.paper_benchmark, o.arms)
+    else:
+        published = {}
     return {
         "title": pool.title or pool.name,
         "description": pool.description,

@@ -393,7 +393,9 @@ def probe_of(
             arm = j
             price = gap
             most = index
-    return (-1, 0.0) if price > purse else (arm, price)
+    if price > purse:
+        return (-1, 0.0)
+    return (arm, price)
 
 
 @kernel

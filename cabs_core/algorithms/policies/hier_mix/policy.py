@@ -361,7 +361,10 @@ class HierMix(CompiledPolicy):
         """
         nothing = np.zeros((1, len(base)))
         base = base[None]
-        ease = eases(base, self.anchored.level) if ease is None else ease
+        if ease is None:
+            ease = eases(base, self.anchored.level)
+        else:
+            ease = ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
@@ -369,7 +372,10 @@ class HierMix(CompiledPolicy):
         k = len(self.arms)
         # the kernel reads the row's entry of the played arm alone, so an arm that was added since plays no
         # part
-        places = np.arange(k) if outcome.places is None else outcome.places
+        if outcome.places is None:
+            places = np.arange(k)
+        else:
+            places = outcome.places
         row = self._row(memory["z"], memory["base"][places], memory["costs"][places], memory["ease"])
         row = row._replace(scores=np.full((1, k), outcome.score), charged=np.full((1, k), outcome.cost))
         learn(self.parts(), row, 0, outcome.arm, 0)

@@ -453,7 +453,10 @@ def restart(parts: Parts) -> None:
             residual.cov[m, i, i] = constants.residual_variances[m, min(i, 1)]
             for j in range(residual.cov_arm.shape[1]):
                 prior = residual.prior[m, i]
-                residual.cov_arm[m, j, i, i] = own_variance(prior, parts.joined[j]) if i == 0 else prior
+                if i == 0:
+                    residual.cov_arm[m, j, i, i] = own_variance(prior, parts.joined[j])
+                else:
+                    residual.cov_arm[m, j, i, i] = prior
     for m in range(parts.log_weights.size):
         parts.log_weights[m] = np.log(constants.prior_weights[m])
 

@@ -292,7 +292,10 @@ class _Lockstep:
         self.table = first.data(stream)
         self.sees_all_arms = first.full_feedback
         self.late = lanes[0].arrivals is not None
-        self.memory = self._late_memory() if self.late else self.core.memory
+        if self.late:
+            self.memory = self._late_memory()
+        else:
+            self.memory = self.core.memory
         #: decisions of each policy before round 0
         self.offset = np.array([p.round for p in policies]) - start
         #: place of each lane's next arrival

@@ -50,7 +50,10 @@ def command_score(words: Sequence[str], answer: Mapping[str, Any], seconds: floa
     with tempfile.TemporaryDirectory(prefix="cabs-score-") as folder:
         status, printed, complaint = _run(words, line, seconds, folder)
     if status != 0:
-        why = f"was ended by signal {-status}" if status < 0 else f"ended with status {status}"
+        if status < 0:
+            why = f"was ended by signal {-status}"
+        else:
+            why = f"ended with status {status}"
         raise ScoreFault(f"the program {why}: {_short(complaint) or 'it printed no error'}")
     if not printed.strip():
         raise ScoreFault(f"the program printed no score. On standard error: {_short(complaint) or 'nothing'}")

@@ -73,7 +73,9 @@ def preference_of(text: str) -> float | None:
     say.
     """
     match = _BETTER.search(text)
-    return _WORDS[match.group(1).lower()] if match else None
+    if match:
+        return _WORDS[match.group(1).lower()]
+    return None
 
 
 def _call(target: AskedModel, system: str, parts: dict[str, str]) -> Question:

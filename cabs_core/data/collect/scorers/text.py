@@ -42,7 +42,9 @@ _LETTER = (
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
     """Return a text for comparison: single spaces, and no full stop or quotes around it."""
     plain = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
-    return plain.casefold() if ignore_case else plain
+    if ignore_case:
+        return plain.casefold()
+    return plain
 
 
 def last_number(text: str) -> float | None:

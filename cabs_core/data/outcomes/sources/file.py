@@ -158,7 +158,10 @@ def _read_wide(
         if pattern is not None and _MODEL in pattern:
             patterns[canonical] = pattern
         elif pattern is not None and (field in required or field in columns.model_fields_set):
-            prices = ", or give prices or cost_per_call" if field == "cost" else ""
+            if field == "cost":
+                prices = ", or give prices or cost_per_call"
+            else:
+                prices = ""
             raise DataError(
                 f"{table.path}: source.layout is wide, so source.columns.{field} must hold {_MODEL}, e.g. "
                 f"'{_MODEL}_{field}'{prices}; found {pattern!r}"
@@ -198,7 +201,9 @@ def _read_wide(
         models=models,
         parts=table.parts,
     )
-    return replace(raw, report={**raw.report, "no_models": partly}) if partly else raw
+    if partly:
+        return replace(raw, report={**raw.report, "no_models": partly})
+    return raw
 
 
 def _discover_models(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[list[str], list[str]]:
