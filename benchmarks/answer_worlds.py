@@ -21,11 +21,15 @@ from typing import Any
 
 import numpy as np
 from scipy import special, stats
+from sklearn.decomposition import TruncatedSVD
+from sklearn.feature_extraction.text import HashingVectorizer
+from sklearn.pipeline import make_pipeline
 
 from benchmarks.answer_goals import EXCEEDED, FULFILLED, Costs, GoalWorld, lognormal, measured, pareto
 from benchmarks.script import Script
 from cabs_core.base.atomic import write_text
 from cabs_core.base.statistics.uncertainty import holm
+from cabs_core.data.outcomes.copies import near_copies
 from cabs_core.evaluation.answer import (
     Answer,
     AnswerOptions,
@@ -193,6 +197,65 @@ def templates(per_template: int) -> Callable[[Rng, int], Drawn]:
     return draw
 
 
+def text_templates(slots: int, per_template: int = 5) -> Callable[[Rng, int], Drawn]:
+    """Equal models; prompts are templates of text with filled slots, and each template suits one model.
+
+    Clusters are those that `near_copies` finds in the texts, and features are word counts in 24 dimensions.
+    A router gains nothing on a prompt of a template that nobody has seen.
+    """
+
+    def draw(rng: Rng, n: int) -> Drawn:
+        count = -(-n // per_template)
+        template = np.repeat(np.arange(count), per_template)[:n]
+        forms = [_form(rng, slots) for _ in range(count)]
+        texts = [_filled(rng, forms[index]) for index in template]
+        fresh_texts = [_filled(rng, _form(rng, slots)) for _ in range(1000)]
+        encode = make_pipeline(HashingVectorizer(n_features=2**12), TruncatedSVD(24, random_state=0))
+        features = encode.fit_transform(texts)
+        chance = special.ndtr(rng.normal(0.6, 1.2, (count, 4)))
+        right = chance[template]
+        paid, expected = _prices(rng, n, [1.0, 1.0, 1.0, 1.0], 0.5)
+        scores = (rng.random(right.shape) < right).astype(float)
+        table = _table(scores, paid, _tasks(n), near_copies(texts))
+        mean = float(special.ndtr(0.6 / math.sqrt(1 + 1.2**2)))
+        fresh = encode.transform(fresh_texts), np.full((len(fresh_texts), 4), mean)
+        return Drawn(table, np.full(right.shape, mean), expected, features, fresh)
+
+    return draw
+
+
+def _word(rng: Rng, words: int) -> str:
+    """Return a made word of four syllables from a vocabulary of at most `words` words.
+
+    Words have no digits, since texts that differ in numbers alone are copies.
+    """
+    number = int(rng.integers(words))
+    syllables = []
+    for _ in range(4):
+        number, place = divmod(number, 10)
+        syllables.append("balemipotudanesirovu"[2 * place : 2 * place + 2])
+    return "".join(syllables)
+
+
+def _form(rng: Rng, slots: int) -> list[str]:
+    """Return the words of a template; an empty word is a slot."""
+    words = [_word(rng, 2000) for _ in range(rng.integers(12, 25))]
+    for place in rng.choice(len(words), slots, replace=False):
+        words[place] = ""
+    return words
+
+
+def _filled(rng: Rng, form: list[str]) -> str:
+    """Return the text of a template whose slots are filled by one to three words each."""
+    words: list[str] = []
+    for word in form:
+        if word:
+            words.append(word)
+        else:
+            words += [_word(rng, 10_000) for _ in range(rng.integers(1, 4))]
+    return " ".join(words)
+
+
 def dear_calls(factor: float, share: float) -> Callable[[Rng, int], Drawn]:
     """An equal model at half the price, but for calls that cost `factor` as much: nothing saved."""
 
@@ -270,6 +333,9 @@ WORLDS = (
     World("conversations of Pareto sizes", conversations(pareto=True)),
     World("templates of 5, router", templates(5)),
     World("templates of 30, router", templates(30)),
+    World("texts with one slot, router", text_templates(1)),
+    World("texts with two slots, router", text_templates(2)),
+    World("texts with four slots, router", text_templates(4)),
     World("gains of .5 on 2 % cancel", cancelling(0.45, 0.02)),
     World("no router gains", routed(0.0)),
     World("router gains about .10", routed(0.5)),
