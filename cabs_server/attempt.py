@@ -56,8 +56,8 @@ class Outgoing(NamedTuple):
 
     Attributes:
         content: bytes of the body. headers: headers with the operator's key.
-        is_stream: whether the client asked for a stream.
-        hides_usage: whether the router asked for the usage in the stream and the client did not.
+        is_stream: True if the body asks for a stream.
+        hides_usage: True if the router asked for the usage in the stream and the client did not.
     """
 
     content: bytes
@@ -75,7 +75,7 @@ async def attempt(call: Call, resources: AsyncExitStack) -> Answer:
             the request, which closes them after the last event.
 
     Raises:
-        Refused: the request cannot be passed on, or this process is short of something.
+        Refused: the request cannot be passed on, or this process is short of memory, ports or descriptors.
     """
     call.breaker.begin()
     outgoing = await run_if_large(
@@ -108,10 +108,11 @@ async def attempt(call: Call, resources: AsyncExitStack) -> Answer:
 
 
 async def run_if_large(shared: Connections, caller: str, content: bytes, work: Callable[[], T]) -> T:
-    """Return the result of `work`, which runs on the reader's thread if the content is large.
+    """Return the result of `work`, which runs on the thread for large bodies if the content is large.
 
     Args:
-        caller: name of the key; large work of all keys is done in turn. content: the bytes that decide.
+        caller: name of the caller's key. The callers' large pieces of work are done in turn.
+        content: the bytes that `work` handles. More than `limits.SMALL` bytes are large.
     """
     if len(content) <= limits.SMALL:
         return work()
@@ -119,7 +120,11 @@ async def run_if_large(shared: Connections, caller: str, content: bytes, work: C
 
 
 def _outgoing(call: Call) -> Outgoing:
-    """Make the request that goes to the upstream. Raises Refused: it cannot be written."""
+    """Make the request that goes to the upstream, and start the call's span.
+
+    Raises:
+        Refused: the body of the request cannot be written.
+    """
     request = call.request
     upstream = call.upstream
     came = top_fields(request.content)
@@ -150,7 +155,7 @@ def _outgoing(call: Call) -> Outgoing:
 
 
 async def _echo(call: Call, outgoing: Outgoing, resources: AsyncExitStack) -> Answer:
-    """Answer with the name of the model, as `cabs serve --echo` does."""
+    """Answer with the name of the model, as `cabs serve --echo` does, without asking an upstream."""
     dialect = call.request.dialect
     whole = echo.answer(dialect, call.model, call.request.chat.tokens)
     call.breaker.succeeded()
@@ -170,7 +175,7 @@ async def _echo(call: Call, outgoing: Outgoing, resources: AsyncExitStack) -> An
 
 
 async def _move_to_request(call: Call, resources: AsyncExitStack) -> None:
-    """Have the attempt's resources close when the streamed answer was sent."""
+    """Move the attempt's resources to the request, which closes them when the streamed answer was sent."""
     await call.request.resources.enter_async_context(resources.pop_all())
     await call.request.release_body()
 
@@ -179,7 +184,7 @@ async def _send(call: Call, outgoing: Outgoing, seconds: float) -> aiohttp.Clien
     """Send the request and return the response once its head is there.
 
     Args:
-        seconds: to connect, and between bytes.
+        seconds: longest time to connect, and longest time between two pieces of the reply.
     """
     payload = NotedPayload(io.BytesIO(outgoing.content), content_type="application/json")
     payload.call = call
@@ -204,7 +209,7 @@ def _is_event_stream(response: aiohttp.ClientResponse) -> bool:
 
 
 def _not_answered(call: Call, error: Exception, seconds: float) -> Answer:
-    """Return the answer of an attempt in which no reply came.
+    """Return the failure of an attempt in which no reply came, or in which the reply broke off.
 
     Raises:
         Refused: this process is short of descriptors, ports or memory.
@@ -277,10 +282,13 @@ def _refused(call: Call, response: aiohttp.ClientResponse, content: bytes, reply
 async def _begin_stream(
     call: Call, response: aiohttp.ClientResponse, hides_usage: bool, seconds: float
 ) -> Answer:
-    """Return a stream once its first event is there and is no error.
+    """Return the stream once its first event has come, or a failure if the event is an error or none comes.
 
-    Comments are bytes: an upstream that sends them is alive. If nothing else has come after so many seconds,
-    they are passed on, and the stream has begun.
+    An upstream that sends only comments is alive. Its stream begins with these comments if they exceed
+    `limits.PIECE` bytes, or if the last of them came in the second half of `seconds`.
+
+    Raises:
+        TimeoutError: `seconds` passed without an event, and without a comment in their second half.
     """
     events = Events(call.request.dialect, hide_usage=hides_usage)
     ready: list[bytes] = []
@@ -325,7 +333,14 @@ async def _stream(
     events: Events,
     ready: list[bytes],
 ) -> AsyncIterator[bytes]:
-    """Yield the upstream's events as they come; the end is logged even if either side breaks off."""
+    """Yield the upstream's events as they come, without keys of upstreams, and close the call at the end.
+
+    If the upstream breaks off, the last event is an error. The end is logged even if the client breaks off.
+
+    Args:
+        source: the reply's bytes that have not been read yet.
+        ready: events that were read before the stream began.
+    """
     secrets = call.shared.secrets.in_stream()
     status = "broken"
     reason = "the client went away"
@@ -376,8 +391,8 @@ async def _stream(
 async def _feed(call: Call, events: Events, chunk: bytes) -> list[bytes]:
     """Return the events that a chunk completes.
 
-    Of the large chunks of all streams one passes in each turn of the event loop, so that requests of others
-    wait for one of them and not for one of every stream.
+    In each turn of the event loop only one large chunk of all streams is parsed, so that another request
+    waits for one chunk and not for one chunk of every stream.
     """
     if len(chunk) > limits.SMALL:
         async with call.shared.large_chunks:
@@ -386,7 +401,13 @@ async def _feed(call: Call, events: Events, chunk: bytes) -> list[bytes]:
 
 
 def _tell_breaker(call: Call, status: str, reason: str, is_ours: bool) -> None:
-    """Tell the breaker how a stream ended."""
+    """Tell the breaker how a stream ended.
+
+    Only a failure of the upstream counts against the model, not a client that went away.
+
+    Args:
+        is_ours: True if this server failed, which does not count against the model either.
+    """
     if status == "answered":
         call.breaker.succeeded()
     elif status == "broken" or is_ours:
@@ -399,12 +420,16 @@ def _tell_breaker(call: Call, status: str, reason: str, is_ours: bool) -> None:
 
 
 class NotedPayload(aiohttp.BytesIOPayload):
-    """The body of a request to an upstream, which notes in its call, if any, that the head has left."""
+    """The body of a request to an upstream.
+
+    Attributes:
+        call: the call whose `sent` becomes True when the body begins to leave. None for no call.
+    """
 
     call: Call | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write the body."""
+        """Write the body, and note in the call that it was sent."""
         if self.call is not None:
             self.call.sent = True
         await super().write_with_length(writer, content_length)
@@ -415,9 +440,9 @@ class Reply(NamedTuple):
 
     Attributes:
         judgement: meaning of the reply.
-        data: JSON of a reply that is an error, otherwise None.
+        data: parsed body of a reply that is an error, otherwise None.
         usage: usage block of an answer as the provider writes it. id: id of an answer.
-        wrong: why a reply with a good status is no answer. None if it is one.
+        wrong: why a reply with a good status is no answer. None if the reply is an answer.
         written: bytes of text in an answer.
     """
 
@@ -430,10 +455,10 @@ class Reply(NamedTuple):
 
 
 def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply | None:
-    """Return the facts of a reply, or None if the reply has more values than are read.
+    """Return the facts of a reply, or None if its JSON has more values than this server reads.
 
     Args:
-        headers: of the reply; names in any case.
+        headers: headers of the reply, with names in any case.
     """
     try:
         check_values(content)

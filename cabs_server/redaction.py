@@ -1,4 +1,4 @@
-"""Keys of upstreams, which providers may quote in an error: they are replaced before anything leaves."""
+"""Replacement of upstreams' keys, which providers may quote in an error, in what is sent or logged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,11 @@ SHORTEST = 8
 
 
 class Secrets:
-    """The keys that an upstreams file names, as they stand and as JSON and URLs write them."""
+    """Keys that are replaced in replies and messages, as they stand and as JSON and URLs write them.
+
+    Args:
+        keys: the keys. A key with fewer than `SHORTEST` characters is ignored.
+    """
 
     def __init__(self, keys: Iterable[str] = ()):
         texts = {text for key in keys if len(key) >= SHORTEST for text in _spellings(key)}
@@ -25,7 +29,7 @@ class Secrets:
 
     @classmethod
     def of(cls, upstreams: Upstreams) -> Secrets:
-        """Read the keys of all models of a file from the environment."""
+        """Return the keys of all models of an upstreams file, which are read from the environment."""
         models = (*upstreams.models.values(), *upstreams.embeddings.values())
         names = {model.key_env for model in models if model.key_env is not None}
         return cls(key for name in names if (key := secret(name)) is not None)
@@ -48,7 +52,7 @@ class Secrets:
         return SecretsInStream(self)
 
     def unfinished(self, content: bytes) -> int:
-        """Return the number of bytes at the end of `content` with which a key may begin."""
+        """Return the length of the longest end of `content`, in bytes, that is the beginning of a key."""
         if content.endswith(b"\n"):  # as events do, and no key holds a line break
             return 0
         sizes = [
@@ -61,21 +65,24 @@ class Secrets:
 
 
 class SecretsInStream:
-    """Replaces keys in the pieces of one stream. The beginning of a key waits for the next piece."""
+    """A replacer of keys in the pieces of one stream. It keeps the beginning of a key for the next piece."""
 
     def __init__(self, secrets: Secrets):
         self._secrets = secrets
         self._waiting = b""
 
     def removed(self, piece: bytes) -> bytes:
-        """Return what may leave now, with every key replaced."""
+        """Return the bytes that may be sent now, with every key replaced.
+
+        The end of `piece` is kept back if a key may begin there.
+        """
         content = self._secrets.removed(self._waiting + piece)
         size = len(content) - self._secrets.unfinished(content)
         self._waiting = content[size:]
         return content[:size]
 
     def rest(self) -> bytes:
-        """Return what waits when the stream has ended."""
+        """Return the bytes that were kept back, for the end of the stream."""
         return self._waiting
 
 

@@ -35,7 +35,7 @@ _SCHEMA = pa.schema(
 
 
 class CollectError(CabsError):
-    """Error of a collection that could not be completed. It tells of each model. Answers are kept."""
+    """Error of a collection that could not be completed. The answers that came are kept."""
 
 
 @dataclass
@@ -43,7 +43,7 @@ class Collected:
     """Result of a collection.
 
     Attributes:
-        prompts: number of prompts, the first ones of `order`, that every model has answered.
+        prompts: number of prompts, the first ones of `Collection.order`, that every model has answered.
         lanes: {model: its state in this run}.
         spent: cost of this run, USD.
         paid: cost of all runs, USD.
@@ -66,7 +66,7 @@ def collect_answers(
     store: AnswerStore,
     notify: Callable[[str], None] = lambda text: None,
 ) -> Collected:
-    """Make the calls of a collection that have no answer yet.
+    """Make the calls of a collection that have no answer yet, and return what came of them.
 
     Args:
         notify: called with sentences about the progress.
@@ -127,12 +127,12 @@ def collect_answers(
 
 
 def affordable(collection: Collection, store: AnswerStore, done: int, paid: float) -> str:
-    """Return why a collection that its budget ended can go on now, or '' if it cannot.
+    """Return why a collection that stopped at its budget can go on now, or '' if it cannot.
 
     Args:
         done: number of prompts that all models had answered.
-        paid: cost when it ended, USD. It may be more than the store knows if the answers were collected with
-            another store.
+        paid: cost of the collection when it stopped, USD. The store knows less if the answers were collected
+            with another store.
     """
     if done >= collection.size:
         return ""
@@ -147,7 +147,7 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
-    """Return the numbers of prompts after which all models wait for each other. The last one is the end.
+    """Return the numbers of prompts after which the models wait for each other; the last is all prompts.
 
     If the budget may end before the prompts do, the models advance together in small parts, since an answer
     of one model is of no use if the others cannot be paid for the same prompt.
@@ -169,7 +169,10 @@ def _refuse_failures(
     """Raise an error if a model was given up or left calls without an answer.
 
     Args:
-        budget: True if the budget ended, which explains calls without an answer.
+        budget: True if the budget refused a call. Calls without an answer are then no failure.
+
+    Raises:
+        CollectError: a model was given up or left calls without an answer.
     """
     bad = [
         t.name
@@ -204,13 +207,14 @@ def described(lane: ModelRun) -> str:
 def write_answers(
     collection: Collection, collected: Collected, store: AnswerStore, folder: Path
 ) -> dict[str, Any]:
-    """Write the prompts and their answers, a block at a time, with costs at today's prices.
+    """Write the prompts that all models answered, and the answers, with costs at today's prices.
 
     Args:
         folder: folder of the artifact, in which `prompts.parquet` and `answers.parquet` are written.
 
     Returns:
-        models: {model: counts of its answers}; repriced: sentences about prices that changed.
+        models: {model: {count: value}} with calls, USD, tokens and seconds.
+        repriced: sentences about prices that changed.
     """
     chosen = np.sort(collection.order[: collected.prompts])
     prompts = collection.prompts.take(chosen)
@@ -266,7 +270,11 @@ def _row(query: str, target: AskedModel, answer: StoredAnswer, cost: float, hidd
 
 
 def _count(counts: dict[str, float], answer: StoredAnswer, cost: float) -> None:
-    """Add an answer to the counts of its model."""
+    """Add an answer to the counts of its model, in place.
+
+    Args:
+        cost: cost of the answer at today's prices, USD.
+    """
     tokens = answer.tokens or Tokens()
     values = {
         "calls": 1.0,

@@ -39,7 +39,7 @@ _OTHER_FIELDS = frozenset(
         *("tool_choice", "metadata", "stream_options", "logit_bias", "user"),
     )
 )
-#: Number of nested objects in which limits are looked for.
+#: Levels of nested objects in which limits are looked for.
 _DEPTH = 4
 #: Characters of a field's name that some providers ignore.
 _IGNORED = re.compile(r"[\s_-]+")
@@ -52,9 +52,10 @@ class OutputLimits(NamedTuple):
         field: the field at the top of the body that limits the tokens of an answer. Of several such fields,
             this one alone is sent. None if the request has none with a sound number.
         tokens: the number in that field. None if there is no such field.
-        nested: largest limit of the tokens of an answer within another field; 0 if there is none.
-        thoughts: tokens of thoughts that the request allows; 0 if the request does not limit them.
-        answers: number of answers to each prompt, at least 1.
+        nested: largest number of answer tokens in a limit within another field or in a field such as
+            `min_tokens`; 0 if there is none.
+        thoughts: largest limit of the tokens of thoughts; 0 if the request does not limit them.
+        answers: number of answers to each prompt, at least 1; the largest one if several fields set it.
         unsound: path of a field that holds no sound number where one of the numbers above is expected. None
             if there is no such field.
     """
@@ -68,7 +69,7 @@ class OutputLimits(NamedTuple):
 
     @classmethod
     def read(cls, body: Mapping[str, Any]) -> OutputLimits:
-        """Read the body of a request, or the fields that an operator sets in every request."""
+        """Return the limits in the body of a request, or in the fields that an operator sets."""
         names = [name for name in output_fields_of(body) if body[name] is not None]
         field = next((name for name in names if as_count(body[name]) is not None), None)
         unsound = names[0] if names and field is None else None
@@ -93,7 +94,7 @@ class OutputLimits(NamedTuple):
         return cls(field, tokens, nested, thoughts, answers, unsound)
 
     def most(self, tokens: float) -> float:
-        """Return the most tokens that an answer has if its own limit is `tokens`."""
+        """Return the most tokens that one answer and its thoughts have if the answer's limit is `tokens`."""
         return max(tokens, self.nested) + self.thoughts
 
 

@@ -14,8 +14,8 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
     Returns:
         calls: number of served calls.
         usd: cost of all calls, USD.
-        failed_usd: cost of the calls that served no request, USD. Rows that were removed or taken back count
-            in these three.
+        failed_usd: cost of the calls that served no request, USD. The first three values also count calls
+            whose rows were removed from the log or taken back.
         unknown: number of served calls without a cost.
         estimated: number of served calls with an estimated cost.
         kept: {calls, usd} of the served turns that kept a model.
@@ -56,7 +56,11 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
 
 
 def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, float]]:
-    """Return (model, what its replies name and their cost does not contain, calls, USD) of a bundle."""
+    """Return the calls of a bundle whose replies name charges that their cost does not contain.
+
+    Returns:
+        (model, the charges in words such as `tier flex, 3 searches`, number of calls, their cost in USD).
+    """
     sql = """SELECT arm, unpriced, COUNT(*), COALESCE(SUM(cost), 0) FROM decisions
         WHERE bundle = ? AND unpriced IS NOT NULL GROUP BY arm, unpriced ORDER BY arm, unpriced"""
     rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())
@@ -64,7 +68,7 @@ def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, floa
 
 
 def costs_of_calls(log: EventLog, bundle: str) -> list[tuple[float, float | None]]:
-    """Return (cost, expected cost or None) in USD of the answered calls of a bundle."""
+    """Return (cost, expected cost or None) in USD of the answered calls of a bundle that have a cost."""
     sql = """SELECT cost, expected_cost FROM decisions
         WHERE bundle = ? AND status = 'answered' AND cost IS NOT NULL"""
     rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())

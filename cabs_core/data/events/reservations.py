@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from cabs_core.data.events.database import Run
 from cabs_core.data.events.log import EventLog
 
-#: Seconds after which a reservation ends that nobody renews, since its process has ended.
+#: Seconds after which a reservation ends unless it is renewed; a process that has died renews none.
 STANDS = 60.0
 
 
@@ -60,7 +60,7 @@ def release(log: EventLog, name: str) -> None:
 
 
 def renew(log: EventLog, names: Iterable[str]) -> None:
-    """Extend the reservations of calls that are still under way.
+    """Extend the named reservations, whose calls are still under way, to `STANDS` seconds from now.
 
     Raises:
         LogError: the log cannot be written.

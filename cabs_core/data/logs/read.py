@@ -27,16 +27,16 @@ from cabs_core.data.tables.cells import Place, number_column, text_column, text_
 from cabs_core.data.tables.dotted import parsed
 from cabs_core.data.tables.table import FrameTable
 
-#: Names under `columns` that say where a rule looks.
+#: Names under `columns` that name the column or path that a rule reads.
 RULE_NAMES = tuple(NAMES)
-#: Probabilities of a call whose sum differs from 1 by at most this number were rounded, and are normalised.
+#: Largest difference from 1 of a sum of a call's probabilities that counts as rounding and is removed.
 ROUNDED = 1e-3
 #: Tool -> {word: score that the word stands for, as a share of the way from the worst to the best score}.
 WORDS_OF_TOOLS = {
     "Inspect": {"C": 1.0, "I": 0.0, "P": 0.5, "N": 0.0},
     "SimpleQA": {"CORRECT": 1.0, "INCORRECT": 0.0, "NOT_ATTEMPTED": 0.0},
 }
-#: Lines of a pool file that read a file of any tool.
+#: Example for messages: lines of a pool file that read any tool's file as a table.
 FIVE_LINES = """source:
   kind: logs
   format: table
@@ -147,10 +147,13 @@ def read_log(
 
 
 def log_of_frame(frame: pd.DataFrame, columns: Mapping[str, Any] | None = None) -> Log:
-    """Return the log in a data frame with a row for each call. See `read_log` for the columns.
+    """Return the log in a data frame with a row for each call.
+
+    Args:
+        columns: as in `read_log`.
 
     Raises:
-        DataError: a named column is absent, or a value is impossible.
+        DataError: the frame has no row or lacks a named column, or a value is impossible.
     """
     chosen, unit = _chosen(columns)
     return _log("table", "table", of_a_table(FrameTable(frame), chosen), _ScoreScale(), unit)
@@ -211,7 +214,7 @@ def known_propensities(values: np.ndarray, rows: Sequence[Any], origin: str) -> 
         The values, or None if no row has a probability.
 
     Raises:
-        DataError: some rows have no probability, or one that is not positive. The first such row is named.
+        DataError: only some rows have a probability, or one is not positive. The first wrong row is named.
     """
     wrong = np.flatnonzero(~(values > 0.0))
     if not len(wrong):
@@ -262,7 +265,10 @@ class _ScoreScale:
 
 
 class _Values:
-    """Columns of checked values of the calls that were found in a log."""
+    """Checked values of the calls that were found in a log, a column at a time.
+
+    The parameter `what` of the methods is the name of a value, such as `prompt` or `input_tokens`.
+    """
 
     def __init__(self, origin: str, raw: RawCalls):
         self._origin = origin
@@ -282,7 +288,11 @@ class _Values:
         return pd.Series([getattr(call, what) for call in self._raw.calls], dtype=object)
 
     def numbers(self, what: str, kind: str) -> np.ndarray:
-        """Return a value of all calls as numbers that the kind of column allows; NaN if there is none."""
+        """Return [n] values of all calls as numbers, NaN if a call has none.
+
+        Args:
+            kind: kind of column, which decides the numbers that are allowed (`number_column`).
+        """
         return number_column(self.raw(what), kind, self.place(what))
 
     def texts(self, what: str) -> pd.Series:
@@ -442,7 +452,7 @@ def _scores(raw: RawCalls, values: _Values, scale: _ScoreScale) -> tuple[np.ndar
     Several scores of a call are those of judges, and their mean counts.
 
     Raises:
-        DataError: the range is none, or a score lies outside of the range.
+        DataError: the worst score of the range is not below the best, or a score is outside of the range.
     """
     pairs = [(i, value) for i, call in enumerate(raw.calls) for value in call.scores]
     column = pd.Series([value for _, value in pairs], dtype=object)
