@@ -57,18 +57,19 @@ class ServerSettings:
     Attributes:
         folder: folder of the router's bundle.
         upstreams: path of the upstreams file. None if the server only decides and takes feedback.
-        source: URL of the store that `folder` is a copy of; the server fetches new bundles from there.
+        source: URL of the store that `folder` is a copy of, from which new bundles are fetched. None if
+            `folder` is no copy.
         log: path or URL of the event log. None selects the file beside the bundle.
         keys: {name: key} of callers.
         admin_keys: {name: key} of administrators. If both are empty, no key is asked for.
         every: seconds between two looks at the log and the bundle.
         checkpoint: seconds between two checkpoints.
-        fail_closed: answer 503 if the router itself fails, instead of calling the fallback model.
-        client_costs: feedback may bring the cost of a call.
+        fail_closed: True to answer 503 if the router itself fails, instead of calling the fallback model.
+        client_costs: True if feedback may bring the cost of a call.
         budget_cap_per_day: most USD that calls of a UTC day may cost. None sets no limit.
-        otel: send spans over OTLP.
+        otel: True to send spans over OTLP.
         metrics: HOST:PORT of a second address, at which figures need no key.
-        echo: the server answers by itself with the name of the chosen model.
+        echo: True if the server answers by itself with the name of the chosen model.
         max_body: most MiB of a request's body.
         requests_per_key: most requests of one key under way in this process.
         requests: most requests under way in this process.
@@ -126,7 +127,7 @@ def make_app(folder: str | Path, upstreams: str | Path | None, **settings: Any) 
 
 
 class RouterServer:
-    """The objects that all requests of one server process share.
+    """The objects that all requests of one server process share: router, keeper, upstreams and budget.
 
     The keeper's thread replaces the router when the bundle or the upstreams file changes. The forwarder is
     made once the event loop runs.
@@ -160,7 +161,7 @@ class RouterServer:
             self._follower = Follower(settings.source)
 
     def make_starlette(self) -> Starlette:
-        """Return the application with its endpoints. `app.state` holds what endpoints need."""
+        """Return the application with its endpoints, which find the shared objects in `app.state`."""
         settings = self._settings
         app = Starlette(
             routes=_routes(),
@@ -210,7 +211,7 @@ class RouterServer:
         return router
 
     def _read_upstreams(self, names: list[str]) -> Upstreams:
-        """Return the endpoints of the router's models.
+        """Return the models' endpoints of the upstreams file, or of `--echo`; without both there are none.
 
         Args:
             names: the router's models.
@@ -222,10 +223,12 @@ class RouterServer:
         return Upstreams(models={})
 
     def _tick(self, router: Router, leads: bool) -> None:
-        """Do the periodic work that needs more than the log and the bundle; the keeper's thread calls it.
+        """Update the budget, log new problems of the router, and add models that wait to join.
+
+        The keeper's thread calls this method at every look.
 
         Args:
-            leads: whether this process holds the lease of the log.
+            leads: True if this process holds the lease of the log.
         """
         day, spent = router.follow_budget()
         problems = router.problems()
@@ -295,8 +298,8 @@ def _routes() -> list[Route]:
 class RequestResources:
     """ASGI middleware that opens the resources of a request and closes them when the answer was sent.
 
-    `request.state.resources` is a stack of everything that the request opens. `request.state.large` is the
-    memory that its large body reserves, which ends earlier.
+    `request.state.resources` is the exit stack of what the request opens. `request.state.large` is the exit
+    stack of the memory that a large body reserves; it may be closed before the answer was sent.
     """
 
     def __init__(self, app: ASGIApp):

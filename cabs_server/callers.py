@@ -55,7 +55,7 @@ class Caller:
 
     Attributes:
         name: name of the caller's key, or `LOCAL` if the server has no keys.
-        admin: whether the caller may score every decision and read figures.
+        admin: True if the caller may score every decision and read figures.
     """
 
     name: str
@@ -63,21 +63,21 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Name whose decisions the caller may score. None if the caller may score all."""
+        """Name of the key whose decisions the caller may score. None if the caller may score every one."""
         if self.admin or self.name == LOCAL:
             return None
         return self.name
 
 
 def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
-    """Return {name: key} of `name=key,name=key`. One key may stand without a name.
+    """Return {name: key} of `name=key,name=key`. One key may stand without a name, and is called `default`.
 
     Args:
         variable: name of the environment variable, for error messages.
 
     Raises:
-        RouterError: a key is short or has characters beyond ASCII, or a name stands twice. No key is in the
-            message.
+        RouterError: a key is short or has characters that an HTTP header cannot carry, or a name stands
+            twice. No key is in the message.
     """
     keys: dict[str, str] = {}
     for part in (text or "").split(","):
@@ -117,7 +117,7 @@ def check_host(host: str, keys: dict[str, str]) -> None:
     """Check that the server asks for a key if it listens beyond this machine.
 
     Raises:
-        RouterError: `host` is not this machine, and `keys` is empty.
+        RouterError: `host` is not an address of this machine alone, and `keys` is empty.
     """
     if not is_local(host) and not keys:
         raise RouterError(
@@ -133,8 +133,8 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
         keys, admins: {name: key} of callers and of administrators.
 
     Raises:
-        Refused: the key is wrong or missing. If there are no keys: no program on this machine sent the
-            request.
+        Refused: the key is wrong or missing. A server without keys raises it for a request that a page in a
+            browser, a proxy or another machine may have sent.
     """
     if not keys and not admins:
         _refuse_proxy(request)

@@ -19,7 +19,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
     """Return an endpoint that answers known callers only, and every error in the words of a dialect.
 
-    It sets `request.state.id` and `request.state.caller`, and every answer names the request's id.
+    The endpoint sets `request.state.id` and `request.state.caller`, counts the request against the caller's
+    limit, and names the request's id in every answer.
     """
 
     async def endpoint_guarded(request: Request) -> Response:
@@ -63,6 +64,7 @@ def _answer_of_error(error: Exception, request: Request, dialect: str) -> JSONRe
 
 
 def _error_answer(refused: Refused, dialect: str) -> JSONResponse:
+    """Return the error as JSON in the form of a dialect, with the time of the next try in a header."""
     headers = {}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)
@@ -105,7 +107,7 @@ def identify(request: Request) -> Caller:
     A request that came in at the address of `--metrics` needs no key: it may read figures and nothing else.
 
     Raises:
-        Refused: the key is wrong or missing, or the address does not have the endpoint.
+        Refused: the key is wrong or missing, or the address of `--metrics` does not answer the request.
     """
     state = request.app.state
     _, port = request.scope.get("server") or ("", 0)

@@ -29,16 +29,16 @@ class Keeper:
 
     Args:
         folder: folder of the bundle.
-        make: returns a router on the folder as it is now. For a reload it is called with the encoder and the
-            open log of the router before.
-        also: a further file that `make` reads. A change of it reloads the router, too.
+        make: function that returns a router on the folder as it is now. A reload passes `encoder` and `log`
+            of the router before.
+        also: a further file that `make` reads. A change of this file reloads the router, too.
         every: seconds between two looks at the log and the files.
         checkpoint: seconds between two checkpoints, which only the holder of the lease writes.
         tick: called at every look with the router and whether this process holds the lease.
 
     Attributes:
         router: the router that decides now.
-        failures: number of looks that failed, reloads included.
+        failures: number of looks, reloads and passes over the whole log that failed.
         reload_problem: sentence that says why a changed bundle or file is not used. None if all are used.
     """
 
@@ -80,7 +80,7 @@ class Keeper:
         """Stop the thread, write a checkpoint if this process gets the lease, and close the log.
 
         Args:
-            also: called once the thread has ended, to end work that `tick` began.
+            also: function that ends work that `tick` began. It is called once the thread has ended.
         """
         self._stop.set()
         if self._thread.is_alive():
@@ -114,7 +114,10 @@ class Keeper:
                 logger.warning("keeping up with the log failed: %s", error)
 
     def _follow(self) -> None:
-        """Learn what is new in the log. If scores were retracted, learn the whole log again on a thread."""
+        """Learn the new rows of the log. If scores were retracted, start a thread that learns all rows again.
+
+        Only one such thread runs at a time, and the next one waits (`_relearn`).
+        """
         router = self.router
         router.follow(again=False)
         is_relearning = self._relearning is not None and self._relearning.is_alive()
@@ -126,7 +129,10 @@ class Keeper:
         self._relearning.start()
 
     def _relearn(self, router: Router) -> None:
-        """Learn the whole log again. Many retractions cost one pass, since the next one waits."""
+        """Learn the whole log again, and set a pause before the next such pass.
+
+        All retractions during the pause are learnt in one pass.
+        """
         begin = time.monotonic()
         try:
             router.follow()

@@ -18,7 +18,7 @@ from cabs_core.data.endpoints.body_fields import TOOLS
 
 #: seconds that a refusal is remembered
 REMEMBERED = 3_600.0
-#: refusals, and answers, that are remembered at most
+#: most refusals that are remembered, and most answers
 _MOST = 10_000
 
 
@@ -46,10 +46,10 @@ class RequestKind(NamedTuple):
 
 
 class Refusals:
-    """Refusals and answers of models by the kind of the request.
+    """A memory of the refusals and answers of models, by the kind of the request.
 
     Args:
-        clock: seconds, monotonic.
+        clock: function that returns seconds of a monotonic clock.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic):
@@ -58,18 +58,18 @@ class Refusals:
         self._answered: OrderedDict[tuple[str, RequestKind], float] = OrderedDict()
 
     def refuses(self, model: str, kind: RequestKind) -> bool:
-        """Return True if the model refused such a request within the hour and another model answered it."""
+        """Return True if a refusal of this kind of request by the model was noted within the last hour."""
         return self._is_fresh(self._refused, (model, kind))
 
     def note_answer(self, model: str, kind: RequestKind) -> None:
-        """Note that the model answered such a request."""
+        """Note that the model answered a request of this kind."""
         _put(self._answered, (model, kind), self._clock())
 
     def note_refusal(self, model: str, kind: RequestKind) -> None:
-        """Note that the model refused a request that another model answered.
+        """Note that the model refused a request of this kind, which another model answered.
 
-        If the model answered such a request within the hour, a value was refused and not a field: the next
-        request may do, so nothing is remembered.
+        Nothing is remembered if the model answered a request of this kind within the last hour. The refusal
+        was then due to a value, not to a field, and the model may answer the next request.
         """
         if not self._is_fresh(self._answered, (model, kind)):
             _put(self._refused, (model, kind), self._clock())
@@ -83,6 +83,7 @@ class Refusals:
         return counts
 
     def _is_fresh(self, noted: Mapping[tuple[str, RequestKind], float], key: tuple[str, RequestKind]) -> bool:
+        """Return True if `noted` has a time within the last hour for a model and a kind of request."""
         when = noted.get(key)
         return when is not None and self._clock() - when < REMEMBERED
 
@@ -90,6 +91,7 @@ class Refusals:
 def _put(
     noted: OrderedDict[tuple[str, RequestKind], float], key: tuple[str, RequestKind], now: float
 ) -> None:
+    """Note the time `now` for a model and a kind of request, and forget the oldest entries above `_MOST`."""
     noted[key] = now
     noted.move_to_end(key)
     while len(noted) > _MOST:

@@ -266,10 +266,11 @@ class Tokens:
         return tokens + self.searches * (price.per_search or 0.0)
 
     def unpriced(self, price: CallPrice | None) -> tuple[str, ...]:
-        """Return what the reply names and its cost by a price does not contain.
+        """Return words for the charges that the reply names and that its cost by a price does not contain.
 
-        The words are `tier NAME`, `N searches` and `a cost in CURRENCY`. There are few different ones, so
-        that calls can be counted by them. None are returned if the provider reports the cost in USD.
+        The words are `tier NAME`, `N searches` and `a cost in CURRENCY`. Few different words occur, so that
+        calls can be counted by them. The tuple is empty if the provider reports the cost in USD. Without a
+        price only the currency is named.
         """
         if self.usd is not None:
             return ()
@@ -293,7 +294,7 @@ class Bill:
         cost: USD. None if the cost is not known.
         tokens: counts. None if they are neither reported nor estimated.
         is_estimated: True if the counts are estimated, not the provider's.
-        unpriced: what the reply names and the cost does not contain (`Tokens.unpriced`).
+        unpriced: words for charges that the reply names and the cost does not contain (`Tokens.unpriced`).
     """
 
     cost: float | None = None
@@ -407,8 +408,8 @@ def read_usage(reply: Any) -> Any:
     """Return the usage block of a reply, with the tier, the searches and the cost that stand outside of it.
 
     OpenAI names the tier at the top of a reply and lists searches among the output. Vercel's gateway puts its
-    cost into `provider_metadata`. Values that the usage block has itself are kept. A reply whose `usage` is
-    no object returns that value, or None if there is none.
+    cost into `provider_metadata`. Values in the usage block itself come first. If `usage` is no object, its
+    value is returned as it is; None if the reply has no `usage`.
     """
     if isinstance(reply, Mapping):
         usage = reply.get("usage")
@@ -548,8 +549,8 @@ def _is_cache_extra(
         tokens_in: reported input.
         unassigned: total less input and output. None if no total is reported.
         reasoning: tokens of reasoning, which some totals contain and the output does not.
-        is_extra_by_name: answer for a block whose counts do not decide: True for the names of Anthropic and
-            Bedrock.
+        is_extra_by_name: result if the counts do not decide. It is True for blocks with Anthropic's or
+            Bedrock's names.
     """
     if cache > tokens_in:
         return True
@@ -651,7 +652,7 @@ def _dollars(value: Any, unit: str) -> tuple[float | None, str]:
 
 
 def is_number_up_to(value: Any, most: float) -> bool:
-    """Return True if a value is a number from 0 to `most`. NaN and booleans are no numbers here.
+    """Return True if a value is a number from 0 to `most`, and neither NaN nor a boolean.
 
     Integers of any length are compared without an overflow.
     """

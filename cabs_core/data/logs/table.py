@@ -117,7 +117,7 @@ _HARNESS = frozenset(
         "gradingresult namedscores failurereason testidx assertions expected target goldanswer groundtruth"
     ).split()
 )
-#: Last parts of names that may say how a call ended.
+#: Last parts of dotted column names whose values may say how a call ended.
 _UNREAD = frozenset("status error cached success exception".split())
 
 
@@ -138,12 +138,12 @@ def is_portkey(columns: Iterable[str]) -> bool:
 
 @dataclass
 class Found:
-    """Columns of a table from which rules read.
+    """Columns of a table from which the rules read.
 
     Attributes:
         columns: {rule: its columns, the surest first}. The column '' of `usage` means that the counts stand
             in columns of their own.
-        named: rules whose column the pool file names.
+        named: rules for which the pool file names a column or null.
         order: the column with the time of a call, if there is one, as a list.
         is_harness: True if a test harness wrote the table.
     """
@@ -162,8 +162,8 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
     """Find the columns of a table from which rules read.
 
     Args:
-        chosen: {value or rule: column} as `columns` of the pool file names them. A column that holds a value
-            of the call is not read by a rule as well, except for usage and ids.
+        chosen: {value or rule: column} as `columns` of the pool file names them. A rule does not read a
+            column that holds a value of the call; the rules for usage and ids may.
     """
     taken = {name for what, name in chosen.items() if name is not None and what not in NAMES}
     by_name: dict[str, list[str]] = {}
@@ -195,7 +195,7 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
 
 
 def _within_text(path: str, table: Table) -> bool:
-    """Return True if a path leads into a column whose fields are not known before the column is read."""
+    """Return True if a dotted path leads into a column whose fields are unknown, such as JSON texts."""
     head = path.partition(".")[0]
     known = any(name.startswith(f"{head}.") for name in table.names)
     return head in table.columns and not known
@@ -223,7 +223,7 @@ class Reader:
 
 
 def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
-    """Return the rules of those columns whose values say how a call ended.
+    """Return the rules of the columns whose values are believed, and which leave out rows.
 
     Args:
         cells: {column: its cells}.
@@ -242,7 +242,10 @@ def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
 
 
 def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule of a column of kinds, or None if its values name no kinds."""
+    """Return the rule that leaves out rows whose kind is no chat call.
+
+    Return None if the values of the column are not believed to be kinds.
+    """
     words = [_kind_word(value) for value in values]
     known = set(filter(None, words))
     is_sure = "kind" in found.named or plain(column) in {plain(name) for name in _SURE_KINDS}
@@ -278,7 +281,10 @@ def _kind_word(value: Any) -> str:
 
 
 def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule of a column of statuses, or None if its values are no statuses of calls."""
+    """Return the rule that leaves out rows whose status says that the call failed.
+
+    Return None if the values of the column are no statuses of calls and the pool file does not name it.
+    """
     words = {word_of(value) for value in values if value not in (None, "")}
     if "status" not in found.named:
         if words & {"pass", "passed"} or (words and words <= _VERDICTS):
@@ -302,16 +308,21 @@ def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[
 
 
 def _success_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule of a column of flags for success, or None if its values are no flags."""
+    """Return the rule that leaves out rows whose flag for success is false.
+
+    Return None if the values of the column are no flags or a test harness wrote the table, unless the pool
+    file names the column.
+    """
     if "success" not in found.named and (found.is_harness or not _are_flags(values)):
         return None
     return lambda row: "failed" if values[row] not in (None, "") and not is_yes(values[row]) else ""
 
 
 def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule of a column of errors.
+    """Return the rule that leaves out rows with an error.
 
-    Return None if it holds numbers other than 0 and 1, or if a test harness wrote the table.
+    Return None if the column holds numbers other than 0 and 1 or a test harness wrote the table, unless the
+    pool file names the column.
     """
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v == v]
     if "error" not in found.named and (found.is_harness or any(v not in (0, 1) for v in numbers)):
@@ -328,7 +339,11 @@ def parsed_error(value: Any) -> Any:
 
 
 def _cached_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule of a column that says whether a cache answered, or None if its values are no flags."""
+    """Return the rule that leaves out rows which a cache answered.
+
+    Return None if the values of the column are no flags, unless the pool file names the column or its name
+    ends in `status`.
+    """
     if "cached" not in found.named and not (_are_flags(values) or plain(column).endswith("status")):
         return None
     return lambda row: "answered from a cache" if is_yes(values[row]) else ""

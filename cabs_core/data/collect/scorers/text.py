@@ -40,7 +40,11 @@ _LETTER = (
 
 
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
-    """Return a text for comparison: single spaces, and no full stop or quotes around it."""
+    """Return a text for comparison: single spaces, and no full stop, quotes or Markdown signs around it.
+
+    Args:
+        ignore_case: True to fold upper and lower case.
+    """
     plain = " ".join(text.split()).strip(" \"'`*").rstrip(".").strip(" \"'`*")
     if ignore_case:
         return plain.casefold()
@@ -48,10 +52,10 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
 
 
 def last_number(text: str) -> float | None:
-    """Return the number of an answer, or None if it holds none.
+    """Return the number that an answer gives as its result, or None if the answer holds no number.
 
-    A number after `####`, in `\\boxed{}` or after "answer is" counts first, otherwise the last one in the
-    text.
+    The result is the first number after the last mark that has one: `####`, `\\boxed{` or "answer is".
+    Without a mark it is the last number in the text. A percent sign is ignored.
     """
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
         numbers = _NUMBER.findall(part)
@@ -87,13 +91,15 @@ def json_value(text: str) -> Any:
 
 
 def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
-    """Return the function that scores an answer.
+    """Return the function that scores an answer by the settings of a scorer.
 
     Args:
-        read: returns the path of a file, given its path in the pool file and the field that names it.
+        read: function that returns the path of a file. Its arguments are the path as the pool file gives it
+            and the name of the field that holds it.
 
     Raises:
-        DataError: a schema cannot be loaded.
+        DataError: a schema cannot be loaded. The function itself raises it if a reference holds no number or
+            a pattern is no regular expression.
         TypeError: the scorer does not score by the text alone.
     """
     if isinstance(scorer, Exact):
@@ -117,7 +123,14 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
 
 
 def _same_number(answer: str, reference: str, tolerance: float) -> float:
-    """Return 1 if the numbers of answer and reference differ by at most the tolerance, otherwise 0."""
+    """Return 1 if the numbers of answer and reference agree within the tolerance, otherwise 0.
+
+    Args:
+        tolerance: largest difference, as a multiple of the reference or of 1, whichever is larger.
+
+    Raises:
+        DataError: the reference holds no number.
+    """
     expected = last_number(reference)
     given = last_number(answer)
     if expected is None:
@@ -126,7 +139,11 @@ def _same_number(answer: str, reference: str, tolerance: float) -> float:
 
 
 def _matches(pattern: str, answer: str) -> float:
-    """Return 1 if a regular expression is found in the answer, otherwise 0."""
+    """Return 1 if a regular expression is found in the answer, otherwise 0.
+
+    Raises:
+        DataError: the pattern is no regular expression.
+    """
     try:
         return float(re.search(pattern, answer, re.MULTILINE) is not None)
     except re.error as error:
@@ -142,7 +159,11 @@ def _contains(answer: str, expected: str, ignore_case: bool) -> float:
 
 
 def _by_schema(path: Path) -> Score:
-    """Return the function that checks an answer against the JSON schema in a file."""
+    """Return the function that gives 1 to an answer whose JSON fits the schema in a file, otherwise 0.
+
+    Raises:
+        DataError: the file cannot be read or holds no JSON schema.
+    """
     from jsonschema import SchemaError, validators  # noqa: PLC0415  (few pools need it)
 
     try:
