@@ -16,7 +16,7 @@ from cabs_core.data.endpoints.upstreams import Dialect, Upstream, Upstreams
 
 
 def echo_upstreams(arms: Sequence[str]) -> Upstreams:
-    """Return an upstreams file in which every model is free and answered by the server itself."""
+    """Return the content of an upstreams file in which every model is free and no URL is called."""
     dialects = get_args(Dialect)
     return Upstreams(
         models={arm: Upstream(url="http://localhost", free=True, speaks=dialects) for arm in arms}
@@ -24,10 +24,10 @@ def echo_upstreams(arms: Sequence[str]) -> Upstreams:
 
 
 def answer(dialect: str, model: str, tokens_in: float) -> dict[str, Any]:
-    """Return a whole answer whose text is the model's name.
+    """Return the JSON of an answer in a dialect whose text is the model's name.
 
     Args:
-        tokens_in: tokens of the request.
+        tokens_in: estimated tokens of the request, which the usage names.
     """
     name = f"echo-{uuid.uuid4().hex}"
     entry = math.ceil(tokens_in)
@@ -59,10 +59,11 @@ def answer(dialect: str, model: str, tokens_in: float) -> dict[str, Any]:
 
 
 def events(dialect: str, whole: dict[str, Any], *, with_usage: bool) -> list[bytes]:
-    """Return the events of a stream that says the same as a whole answer.
+    """Return the server-sent events of a stream with the content of a whole answer.
 
     Args:
-        with_usage: the client of a chat asked for the usage.
+        whole: the answer, as `answer` returned it.
+        with_usage: True if the last chunk names the usage, in the dialects chat and completions.
     """
     model = whole["model"]
     if dialect == "messages":
@@ -113,6 +114,7 @@ def events(dialect: str, whole: dict[str, Any], *, with_usage: bool) -> list[byt
 
 
 def _event(body: dict[str, Any]) -> bytes:
+    """Return a server-sent event with this JSON, which has a name if the JSON has a `type`."""
     if "type" in body:
         name = f"event: {body['type']}\n"
     else:

@@ -25,12 +25,12 @@ logger = logging.getLogger("cabs.serve")
 
 
 class Joins:
-    """Adds models of the upstreams file that the router does not choose yet.
+    """A background worker that adds models of the upstreams file to the router.
 
     Args:
         file: path of the upstreams file.
-        models: returns {model: endpoint} of the file as it was last read.
-        is_copy: the bundle is a copy of one on a store, so models cannot join here.
+        models: function that returns {model: endpoint} of the file as it was last read.
+        is_copy: True if the bundle is a copy of one on a store, so that models cannot join here.
 
     Attributes:
         problems: sentences that say why models have not joined.
@@ -53,10 +53,13 @@ class Joins:
         self._thread: threading.Thread | None = None
 
     def look(self, router: Router, leads: bool) -> None:
-        """Start a thread that adds the waiting models, unless one runs or has just tried.
+        """Start a thread that adds the models which wait to join, if this worker holds the lease.
+
+        No thread is started while another one runs, or within `RETRY_SECONDS` of one that failed to add the
+        same models to the same bundle.
 
         Args:
-            leads: whether this worker holds the lease. Any other worker only reads the problems in the log.
+            leads: True if this worker holds the lease. Any other worker only reads the problems in the log.
         """
         waiting = {
             name: model
@@ -86,12 +89,12 @@ class Joins:
         self._thread.start()
 
     def stop(self) -> None:
-        """Wait, at most 10 seconds, for a model that is joining."""
+        """Wait, at most 10 seconds, for the thread that adds models."""
         if self._thread is not None:
             self._thread.join(10.0)
 
     def _join_all(self, router: Router, waiting: dict[str, Upstream]) -> None:
-        """Add models to the router, and note why one could not be added."""
+        """Add models to the router unless they were removed before, and note why a model cannot join."""
         problems = []
         for name, model in waiting.items():
             try:

@@ -27,7 +27,7 @@ class ServingCheck(NamedTuple):
 
 
 def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
-    """Return sentences about a valid file that a person should read before traffic comes.
+    """Return sentences about doubtful settings of a valid upstreams file.
 
     Args:
         arms: the router's models.
@@ -39,10 +39,10 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
 
 
 def _remarks_on_model(name: str, upstream: Upstream, *, is_arm: bool) -> list[str]:
-    """Return sentences about one model of the file.
+    """Return sentences about doubtful settings of one model of the file.
 
     Args:
-        is_arm: whether the router chooses the model.
+        is_arm: True if the router chooses the model.
     """
     lines = []
     if not is_arm and upstream.joins_by is None:
@@ -92,7 +92,9 @@ def check_serving(
     The router decides once, so that its kernels are compiled before it serves.
 
     Args:
-        folder: folder of the bundle. log: path or URL of the event log.
+        folder: folder of the bundle.
+        log: path or URL of the event log, which is opened only if there is an upstreams file.
+        upstreams: path of the upstreams file, or None.
         **options: fields of `RouterOptions`.
 
     Raises:

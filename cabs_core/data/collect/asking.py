@@ -75,9 +75,9 @@ class Purse:
         return True
 
     def allows(self, bound: float) -> bool:
-        """Return True if another call with this largest cost fits into the budget.
+        """Return True if another call with this largest cost fits into the budget, and reset `refused`.
 
-        `refused` is set back, so that it tells of later calls alone.
+        Calls under way are not counted. From now on, `refused` tells of later calls alone.
         """
         self.refused = False
         return self.spent + bound <= self.most
@@ -107,7 +107,8 @@ class ModelRun:
     """State of one model in a run.
 
     Attributes:
-        limit: pace at which the model may be asked.
+        target: the model.
+        limit: requests per minute and calls under way that the model may have.
         state: `ok`, `budget` if the budget ended, or `given up: ...` with the reason.
         asked: requests that were sent.
         answered: calls that got a final answer in this run.
@@ -147,11 +148,14 @@ class ModelRun:
             self.unanswered = 0
 
     def began(self) -> None:
-        """Start the clock that measures how long the model has given no answer."""
+        """Start the clock that measures the seconds since the model's last answer."""
         self._since = time.monotonic()
 
     async def turn(self) -> None:
-        """Wait until the model may be asked, by its limit of requests per minute and by its own wish."""
+        """Wait until the model may be asked.
+
+        The limit of requests per minute and the wait after a failure (`blocked_until`) must have passed.
+        """
         while True:
             now = time.monotonic()
             until = self.blocked_until
@@ -164,7 +168,7 @@ class ModelRun:
             self._next = max(self._next, time.monotonic()) + 60.0 / self.limit.per_minute
 
     def good(self) -> None:
-        """Record that an answer came: failures before it do not count any more."""
+        """Record that an answer came, and forget the failures before it."""
         self._since = time.monotonic()
         self._refusals = 0
         self._waits = 0
@@ -172,8 +176,10 @@ class ModelRun:
     def bad(self, reply: Reply, patience: float) -> None:
         """Record a failure: set the time of the next request, or give the model up.
 
+        A model is given up if its account is refused, or after `_REFUSALS` refused requests in a row.
+
         Args:
-            patience: seconds without an answer after which the model is given up.
+            patience: seconds without an answer after which the model is given up, too.
         """
         self.note = reply.note
         busy = reply.means is Meaning.WAIT
@@ -212,7 +218,11 @@ class Tally:
     _last_notice: float = field(default_factory=time.monotonic)
 
     def tell(self, purse: Purse, notify: Callable[[str], None]) -> None:
-        """Report the progress, at most once in five seconds."""
+        """Report the progress, at most once in five seconds.
+
+        Args:
+            notify: called with the sentence.
+        """
         now = time.monotonic()
         if now - self._last_notice < 5.0:
             return
@@ -238,13 +248,13 @@ def ask(
     notify: Callable[[str], None],
     lanes: dict[str, ModelRun],
 ) -> float:
-    """Make every call that has no answer yet, to all models side by side.
+    """Make every call that has no answer yet, to all models in parallel, and return the cost.
 
     A model that cannot be asked does not stop the others.
 
     Args:
-        calls: returns the calls to one model in order. They are read one after the other, not all into
-            memory.
+        calls: function that returns the calls to one model in order. Its result may be a generator, since
+            the calls are not all read into memory.
         models: models to ask.
         progress: progress of the collection, which is updated.
         collect: settings of the collection.
@@ -294,7 +304,7 @@ async def _lane(
     progress: Tally,
     notify: Callable[[str], None],
 ) -> None:
-    """Make all calls to one model, with as many workers as it may have calls under way."""
+    """Make all calls to one model that have no answer, `limit.concurrency` of them at a time."""
     lane.began()
     waiting = _unanswered(lane, iter(calls), store, progress)
 
@@ -315,10 +325,7 @@ async def _lane(
 def _unanswered(
     lane: ModelRun, calls: Iterator[Question], store: AnswerStore, progress: Tally
 ) -> Iterator[Question]:
-    """Yield the calls that have no answer in the store, each once.
-
-    Calls with an answer are counted as known.
-    """
+    """Yield the calls that have no answer in the store, each once, and count the others as known."""
     yielded: set[str] = set()
     while True:
         part = list(islice(calls, _LOOKED_UP))
@@ -346,7 +353,10 @@ async def _call(
     store: AnswerStore,
     purse: Purse,
 ) -> None:
-    """Make one call until it has a final answer, or cannot have one now.
+    """Make one call, and repeat it after failures until it has a final answer.
+
+    The call stays without an answer if it is refused, after `collect.attempts` failures, if the budget ends,
+    or if the model is given up.
 
     Raises:
         StorageError: the store cannot be written to.
@@ -397,7 +407,7 @@ async def _call(
 
 
 async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, float]:
-    """Send a call, and return its reply and the seconds that it took."""
+    """Send a call, and return (reply, seconds that the call took). A broken connection gives a failure."""
     import aiohttp  # noqa: PLC0415  (as above)
 
     upstream = call.target.upstream

@@ -57,7 +57,7 @@ class StoredAnswer:
             `refusal`), rejected (the model cannot take the call, because of a too long prompt, for example),
             or failed (there is no answer, and the call may be made again).
         text: text of the answer. None if there is none, or if only its hash was kept.
-        sha: SHA-256 of the text, 32 hex digits.
+        sha: first 32 hex digits of the SHA-256 of the text.
         finish: finish reason in the provider's words.
         tokens: token counts.
         estimated: True if the upstream reported no counts and they are estimated from the texts.
@@ -148,9 +148,10 @@ class AnswerStore:
 
     @contextmanager
     def asking(self, notify: Any = lambda text: None) -> Iterator[None]:
-        """Hold the right to ask models, so that two collections never pay for one answer.
+        """Hold the lock for asking models, so that two collections never pay for one answer.
 
-        If another process holds it, wait until that process ends. One store may hold the right twice.
+        If another process holds the lock, wait until that process releases it. The `asking` of one store may
+        be nested.
 
         Args:
             notify: called with a sentence if there is a wait.
@@ -177,7 +178,7 @@ class AnswerStore:
         return int(cursor.lastrowid or 0)
 
     def receive(self, number: int, answer: StoredAnswer) -> None:
-        """Record how a call ended. Of two final answers to one call, the first one is kept.
+        """Record how a call ended. Of two final answers with one key, the first one is kept.
 
         Args:
             number: number of the call, as `send` returned it.
@@ -216,7 +217,7 @@ class AnswerStore:
             ) from None
 
     def get(self, keys: Sequence[str], texts: bool = True) -> dict[str, StoredAnswer]:
-        """Return {key: final answer} of those calls that have one.
+        """Return {key: final answer} of the calls with these keys that have a final answer.
 
         Args:
             texts: False to leave out the texts, which saves memory.
@@ -233,7 +234,7 @@ class AnswerStore:
         return set(self.get(list(keys), texts=False))
 
     def spent(self, keys: Iterable[str]) -> tuple[float, float, int]:
-        """Return what the calls with these keys have cost.
+        """Return the cost of all calls with these keys.
 
         Returns:
             (USD of the calls that ended, largest cost in USD of the calls without an end, number of calls

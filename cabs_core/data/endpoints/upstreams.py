@@ -118,7 +118,7 @@ class Upstream(Strict):
 
     @model_validator(mode="after")
     def _check_alternatives(self) -> Upstream:
-        """Refuse two fields of which a model can have only one."""
+        """Refuse a model with both `price` and `free`, or with both fields by which it could join."""
         if self.free and self.price is not None:
             raise ValueError("give price or free, not both")
         if all(getattr(self, name) for name in JOIN_FIELDS):
@@ -127,12 +127,12 @@ class Upstream(Strict):
 
     @property
     def joins_by(self) -> str | None:
-        """Field by which the model joins a running router: `scored` or `like`. None if it does not join."""
+        """Name of the field by which the model joins a running router: `scored` or `like`, or None."""
         return next((name for name in JOIN_FIELDS if getattr(self, name)), None)
 
     @property
     def account(self) -> tuple[str, str | None]:
-        """Address and name of the key. Models with one account share the state that their provider stores."""
+        """(URL, environment variable of the key). Models with one account share their provider's state."""
         return self.url, self.key_env
 
     def bill(self, usage: Any, estimate: Callable[[], Tokens] | None = None) -> Bill:
@@ -140,8 +140,8 @@ class Upstream(Strict):
 
         Args:
             usage: usage block of the reply.
-            estimate: returns counts to use if the usage block has no sound ones. If it is None, such a call
-                has an empty bill.
+            estimate: function that returns the counts if the usage block has no sound ones. None gives such a
+                call an empty bill.
         """
         tokens = tokens_of(usage)
         is_estimated = False
@@ -166,7 +166,7 @@ class Upstream(Strict):
         return Tokens(tokens_in, tokens_out).cost(self.price) or 0.0
 
     def most_usd(self, request: ChatRequest) -> float:
-        """Return the largest cost in USD that a call is assumed to have; 0 if it is free or has no price.
+        """Return the largest cost in USD that a call is assumed to have; 0 without a price.
 
         The input counts twice its estimated tokens. Each answer counts the most tokens that the request
         allows, thoughts included, or `MOST_OUTPUT` if it gives no limit. Both have the price of the dearest
@@ -187,8 +187,8 @@ class Upstream(Strict):
     def sent_limit(self, request: ChatRequest) -> float | None:
         """Return the most tokens of an answer, thoughts included, by the limits that are sent to this model.
 
-        Return None if no limit of the answer itself is sent. A limit in `params` replaces the one of the
-        request, and `drop` may leave the latter out.
+        Return None if no limit of the answer itself is sent. A limit in `params` replaces the limit of the
+        request, and `drop` may leave out the limit of the request.
         """
         limit = self._set_limits.tokens
         if limit is None and request.output.field not in self.drop:
@@ -287,6 +287,7 @@ class Upstreams(Strict):
     @field_validator("embeddings")
     @classmethod
     def _check_embeddings(cls, value: dict[str, Upstream]) -> dict[str, Upstream]:
+        """Refuse a model of embeddings that is to join the router."""
         for name, upstream in value.items():
             if upstream.joins_by is not None:
                 raise ValueError(f"{name}.{upstream.joins_by}: no router chooses a model of embeddings")
@@ -294,7 +295,7 @@ class Upstreams(Strict):
 
 
 def load_upstreams(path: str | Path) -> Upstreams:
-    """Read an upstreams file without a look at the environment or at a router.
+    """Read an upstreams file, without a check against the environment or a router.
 
     Raises:
         RouterError: the file cannot be read, is no YAML or has invalid fields.

@@ -15,21 +15,22 @@ BATCH = 2_000
 
 
 def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: bool = False) -> list[Reward]:
-    """Take back scores of a decision (or of a turn that kept it), or the decision itself.
+    """Take back the scores of a decision or of a turn that kept its model, and on demand the decision itself.
 
-    Learning and estimates then treat the log as if it had never held them. The rows stay, marked, until they
-    are compacted, and the cost of the calls still counts. The decision may be scored again.
+    Learning and estimates then treat the log as if it had never held the rows that were taken back. These
+    rows stay, marked, until they are compacted, and the cost of their calls still counts. A decision that was
+    not taken back may be scored again.
 
     Args:
         decision_id: id of the decision or of the turn.
-        source: only scores of this source are taken back. None takes back all.
+        source: source whose scores are taken back. None takes back the scores of all sources.
         row: True to take back the decision as well, with the turns that kept its model.
 
     Returns:
         The rewards that were taken back.
 
     Raises:
-        UnknownDecision: the log has no such decision.
+        UnknownDecision: the log has no such decision, or it was taken back before.
         LogError: the log cannot be written.
     """
 
@@ -67,9 +68,10 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
 def compact(log: EventLog, before: float) -> dict[str, int]:
     """Remove rows from before a time that neither learning nor estimates need.
 
-    Removed are decisions that were never scored, turns that kept a model, and rows that were taken back,
-    unless their conversation went on since. Scored decisions stay whole. The log remembers which models the
-    removed decisions played, so what is learnt from it does not change. Others may append meanwhile.
+    Rows that were taken back are removed. Decisions without a score and turns that kept a model are removed
+    unless their conversation went on after that time. Scored decisions stay whole. The log remembers which
+    models the removed decisions played, so the result of learning does not change. Other processes may append
+    to the log meanwhile.
 
     Args:
         before: time in seconds since 1970.
@@ -94,14 +96,14 @@ def compact(log: EventLog, before: float) -> dict[str, int]:
 
 
 def _fold(run: Run, before: float, after: int) -> tuple[int, int]:
-    """Remove a batch of rows, and remember which models they played.
+    """Remove a batch of at most `BATCH` rows, and remember which models their decisions played.
 
     Args:
         before: time in seconds since 1970; older rows are removed.
-        after: number of a row; later ones are looked at.
+        after: number of a row; only later rows are looked at.
 
     Returns:
-        (number of removed rows, number of the last one).
+        (number of removed rows, number of the last removed row, or `after` if there is none).
     """
     sql = """SELECT d.seq, d.bundle, d.arm, d.kept, d.retracted FROM decisions d
         WHERE d.seq > ? AND d.ts < ? AND (d.retracted = 1 OR d.kept IS NOT NULL OR NOT EXISTS (

@@ -19,15 +19,15 @@ _OTHER_ADDRESSES = ("embeddings", "moderations", "/images", "/audio", "rerank")
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Return each record as an entry. Helicone keeps no scores outside of them."""
+    """Return (an entry for each record, no scores). Helicone keeps scores within the records alone."""
     return [LoggedCall(number, (_view(r), r), scores=_scores(r)) for number, r in records], []
 
 
 def _view(record: Record) -> Record:
-    """Return the kind of a request as {kind: kind}, None for a chat.
+    """Return {kind: kind of a request}, in which the kind of a chat is None.
 
-    Helicone also logs tools, searches and data as requests, whose bodies name their kind. Other requests
-    that are no chats are known by their address.
+    Helicone also logs tools, searches and data as requests; the body of such a request names its kind. Other
+    requests that are no chats are recognised by their address.
     """
     kind = at(record, "request_body._type")
     address = str(record.get("request_path") or record.get("target_url") or "")
@@ -37,7 +37,7 @@ def _view(record: Record) -> Record:
 
 
 def _scores(record: Record) -> list[tuple[str, Any]]:
-    """Return (name, value) of the scores of a request. The thumb, which Helicone writes twice, is first."""
+    """Return (name, value) of the scores of a request, and once and first the thumb, as `feedback`."""
     pairs: list[tuple[str, Any]] = []
     thumbs = (at(record, path) for path in _THUMB_PATHS)
     thumb = next((value for value in thumbs if value is not None), None)
