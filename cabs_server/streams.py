@@ -29,16 +29,16 @@ _SIGNALS = re.compile(
 
 
 class Events:
-    """Reads a stream event by event.
+    """A reader of the events of one stream.
 
     Args:
         dialect: dialect of the stream, see `dialects`.
-        hide_usage: take out the usage that the router asked for (`include_usage`) and the client did not.
+        hide_usage: True to take out the usage that the router asked for and the client did not.
 
     Attributes:
         id: id of the answer. None until an event names it.
         usage: counts as reported, merged over all events. None if no event has any.
-        done: whether the stream announced its end.
+        done: True if the stream announced its end.
         error: message of an error event. None if there was no such event.
         failure: the error event itself. Empty if there was no such event.
         written: bytes of text that the model has written so far.
@@ -64,19 +64,20 @@ class Events:
 
     @property
     def reported(self) -> dict[str, Any] | None:
-        """The usage, corrected for a stream in Anthropic's dialect that broke off.
+        """Usage of the stream, corrected for a stream in Anthropic's dialect that broke off.
 
-        Anthropic's first event counts a token or two of output, and only the last counts all. Without the
-        last one the output is estimated from the text that was written.
+        Anthropic's first event counts a token or two of output, and only the last event counts all. Without
+        the last event the output is estimated from the text that was written.
         """
         if self.usage is None or self.done or self.dialect != "messages":
             return self.usage
         return with_output_at_least(self.usage, estimate_tokens(0.0, self.written).output)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Return the whole events, with their empty lines, that go to the client.
+        """Read the next bytes of the stream, and return the whole events that go to the client.
 
-        Of an event that is too long to hold, the part that came is returned.
+        Each event ends with its empty line. An event of more than `limits.EVENT` bytes is returned in parts
+        as they come, and not read.
         """
         self._rest += data
         events = []
@@ -95,21 +96,21 @@ class Events:
         return events
 
     def _take(self, size: int) -> bytes:
-        """Remove the first `size` bytes that wait, and return them."""
+        """Remove the first `size` bytes from the buffer, and return them."""
         taken = bytes(self._rest[:size])
         del self._rest[:size]
         self._searched = 0
         return taken
 
     def end(self) -> bytes:
-        """Return the last event if the stream ended without an empty line behind it, otherwise nothing."""
+        """Return the last event if the stream ended without an empty line behind it, otherwise b''."""
         event = self._take(len(self._rest))
         if event.strip() and not self._is_passing:
             return self._read(event)
         return event
 
     def _read(self, event: bytes) -> bytes:
-        """Note the facts of a whole event. Return the event as the client gets it, or nothing."""
+        """Note the facts of a whole event. Return the event as the client gets it, or b'' to drop it."""
         lines = event.splitlines()
         data = b"\n".join(line[5:].strip() for line in lines if line.startswith(b"data:"))
         if not data:
@@ -146,7 +147,7 @@ class Events:
         """Note id, usage, error and end of an event.
 
         Args:
-            parsed: JSON of the event. failed: whether the event's name is `error`.
+            parsed: JSON of the event. failed: True if the event's name is `error`.
         """
         inner = next((parsed[k] for k in ("message", "response") if isinstance(parsed.get(k), dict)), parsed)
         name = inner.get("id")
@@ -180,7 +181,7 @@ class Events:
                 self.done = True
 
     def _add_usage(self, usage: Any) -> None:
-        """Merge the usage of an event. A later event that leaves a count open writes null or 0."""
+        """Merge the usage of an event. A null or 0 in a later event does not replace an earlier count."""
         if not isinstance(usage, dict):
             return
         so_far = self.usage or {}
@@ -209,7 +210,7 @@ def written_in(data: bytes) -> int:
 
 
 def _end(data: bytearray, begin: int) -> int:
-    """Return the position behind the first event, or -1 if the event has not ended.
+    """Return the position after the first event, or -1 if the event has not ended.
 
     Args:
         begin: position before which no event ends.

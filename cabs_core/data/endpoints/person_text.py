@@ -22,7 +22,7 @@ from urllib.parse import unquote_to_bytes
 
 from cabs_core.base.errors import RouterError
 
-#: Characters of a text that are used to route by it.
+#: Most characters of a text that the router reads.
 LONGEST = 16_384
 #: Names of the blocks that Claude Code, Cline and Codex write into messages.
 HARNESS_BLOCKS = ("system-reminder", "environment_details", "environment_context")
@@ -95,7 +95,8 @@ class TextRules:
 
         Args:
             messages: texts of a person, as `person_text` returned them, oldest first.
-            route_by: last_user (the newest), first_user, or conversation (all, one a line, the end of it).
+            route_by: last_user (the newest text), first_user (the oldest text) or conversation (all texts,
+                one on a line). At most `LONGEST` characters are returned, of a conversation the last ones.
         """
         spoken = [text for text in messages if has_words(text)]
         if not spoken:
@@ -108,7 +109,7 @@ class TextRules:
 def _cut(text: str, *, from_end: bool = False) -> str:
     """Return at most `LONGEST` characters of a text that holds words: its beginning, or its end.
 
-    If these characters are all spaces, the ones from the first word on, or up to the last word, are returned.
+    Spaces at that end are removed first if the characters would otherwise be spaces alone.
     """
     part = text[-LONGEST:] if from_end else text[:LONGEST]
     if has_words(part):
@@ -122,8 +123,8 @@ def _cut(text: str, *, from_end: bool = False) -> str:
 def _template(pattern: str) -> Any:
     """Return the compiled pattern of a template.
 
-    RE2 searches in time proportional to the text, whatever the pattern and the text are. Python's `re` may
-    take for ever where repetitions lie in each other, and the text is a stranger's.
+    RE2 searches in time proportional to the text, whatever the pattern is. Python's `re` may take
+    exponential time for a pattern with nested repetitions, and the texts come from clients.
 
     Raises:
         RouterError: RE2 does not read the pattern.
@@ -151,7 +152,10 @@ def _template(pattern: str) -> Any:
 
 
 def without_blocks(text: str, blocks: Sequence[str] = HARNESS_BLOCKS) -> str:
-    """Return a text without the blocks of harnesses, in time proportional to its length."""
+    """Return a text without the blocks of harnesses, in time proportional to its length.
+
+    If a block was removed, spaces around the rest are removed, too.
+    """
     if not any(f"<{name}" in text and f"</{name}>" in text for name in blocks):
         return text
     kept = []
@@ -219,6 +223,8 @@ def _scanners(blocks: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]
 def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | None:
     """Return the text that a caller gives to route by, or None if the caller gives none.
 
+    The header comes before `metadata.cabs_text`. At most `LONGEST` characters are returned.
+
     Args:
         headers: headers of the request, with names in lower case.
         body: body of the request; `metadata.cabs_text` may hold the text.
@@ -267,7 +273,7 @@ def _decoded(header: str) -> str:
 
 
 def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body of a request without `metadata.cabs_text`, which providers are not to see."""
+    """Return the body of a request without `metadata.cabs_text`, which is not sent to providers."""
     metadata = body.get("metadata")
     if not isinstance(metadata, Mapping) or TEXT_FIELD not in metadata:
         return body

@@ -217,7 +217,7 @@ class ChatRequest:
 
 
 class _Parts:
-    """Sums over the parts of a request.
+    """Running sums over the parts of a request.
 
     Attributes:
         tokens: estimated tokens of all parts that were added.
@@ -231,7 +231,7 @@ class _Parts:
         self.state_fields: list[str] = []
 
     def add(self, item: Any) -> None:
-        """Count an item and everything nested in it."""
+        """Add the tokens, abilities and state fields of an item and of everything nested in the item."""
         waiting = [item]
         while waiting:
             item = waiting.pop()
@@ -251,7 +251,7 @@ class _Parts:
                     waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
 
     def _add_tool(self, item: Mapping[str, Any]) -> None:
-        """Count the definition or the call of a tool by its JSON."""
+        """Add the tokens of the definition or the call of a tool, by the length of its JSON."""
         self.tokens += text_tokens(json.dumps(item, default=str))
         extra = item.get("extra_content")  # Gemini puts the signature of its reasoning here
         for provider_fields in extra.values() if isinstance(extra, dict) else ():
@@ -259,9 +259,11 @@ class _Parts:
                 self._note_state(None, provider_fields)
 
     def _add_medium(self, kind: str, item: Mapping[str, Any]) -> Any:
-        """Count a part that is no text, and return its words, which are counted next.
+        """Add the tokens, ability and state fields of a part that is no text.
 
-        Anthropic's documents hold plain text or parts. Return None for other media.
+        Returns:
+            The plain text or the parts within a document of Anthropic, which are to be added next; None for
+            other media.
         """
         source = item.get("source")
         words = None
@@ -289,7 +291,7 @@ class _Parts:
             self.state_fields.append("audio.id")
 
     def note_body(self, body: Mapping[str, Any]) -> None:
-        """Note the abilities and the provider state that fields outside of the messages name."""
+        """Add the abilities and the state fields that stand in the body outside of the messages."""
         if any(body.get(name) for name in (*TOOLS, "mcp_servers")):
             self.abilities.add("tools")
         modalities = body.get("modalities")
@@ -308,7 +310,7 @@ class _Parts:
                     self.state_fields.append(name)
 
     def add_format(self, body: Mapping[str, Any]) -> None:
-        """Count the JSON schema of the answer and note the ability, if the request has such a schema."""
+        """Add the tokens of the JSON schema of the answer and the ability, if the request has a schema."""
         for name in FORMATS:
             value = body.get(name)
             if isinstance(value, dict):
@@ -378,7 +380,8 @@ def _number_of_prompts(body: Mapping[str, Any], dialect: str) -> int:
 def _most_searches(body: Mapping[str, Any]) -> float:
     """Return the largest number of web searches that a provider is assumed to make for an answer.
 
-    The limit is `max_uses` of the tool (Anthropic) or `max_tool_calls` of the request (OpenAI).
+    The limit is `max_uses` of the tool (Anthropic) or `max_tool_calls` of the request (OpenAI). A search tool
+    without a limit counts `MOST_SEARCHES`.
     """
     tools = body.get("tools")
     limits = [
@@ -414,7 +417,10 @@ def session_key(session: str, caller: str = "") -> str:
 
 
 def _derived_session(body: Mapping[str, Any], conversation: _Conversation) -> str:
-    """Return a name for a conversation whose client names none, from the beginning that its turns share."""
+    """Return a name for a conversation whose client names none, by a hash of the texts that its turns share.
+
+    These texts are the instructions, the first text of a person and `prompt_cache_key`.
+    """
     cache_key = body.get("prompt_cache_key")
     opening = [cache_key if isinstance(cache_key, str) else ""]
     return _digest([*opening, *conversation.system_texts, conversation.user_texts[0]])
@@ -423,7 +429,7 @@ def _derived_session(body: Mapping[str, Any], conversation: _Conversation) -> st
 def _digest(texts: list[str]) -> str:
     """Return the SHA-256 of texts and of their lengths.
 
-    The texts are read piece by piece, since one may have 20 MB and is not to be copied.
+    The texts are read piece by piece, so that a text of 20 MB is not copied.
     """
     digest = hashlib.sha256()
     for text in texts:
@@ -491,7 +497,7 @@ class Turn(NamedTuple):
 
     Attributes:
         role: user, assistant, tool (the message holds a tool's result) or system. Any other role as it
-            stands there. '' if the item is no message.
+            stands in the request. '' if the item is no message.
         text: all text of the message.
         user_text: the part of the text that comes from a user. It differs from `text` in a user's message
             that also holds a tool's result. It is '' for messages of other roles.
@@ -555,7 +561,7 @@ def _turn(item: Mapping[str, Any]) -> Turn:
 
 
 def _role_of(item: Any) -> str:
-    """Return user, assistant, tool or system, another role as it stands there, or '' if there is none.
+    """Return user, assistant, tool or system, another role as the message has it, or '' if there is none.
 
     LangChain names the role in `type`, in `kwargs.type` or at the end of the class path in `id`.
     """
@@ -572,7 +578,7 @@ def _role_of(item: Any) -> str:
 
 
 def _content_of(item: Mapping[str, Any]) -> Any:
-    """Return the content of a message as it stands there, or None if it has none."""
+    """Return the unchanged content of a message, or None if the message has none."""
     for holder in (item, item.get("data"), item.get("kwargs")):
         if isinstance(holder, dict):
             for name in ("content", "parts", "value", "text"):

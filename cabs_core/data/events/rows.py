@@ -124,7 +124,9 @@ class CallFacts(TypedDict, total=False):
     """Facts about a call that are known when the call has ended. A fact that is None is not known.
 
     Attributes:
-        cost: USD. latency: seconds. response_id: of the model's answer. tokens_in, tokens_out: of the call.
+        cost: cost of the call, USD. latency: duration of the call, seconds.
+        response_id: id of the model's answer.
+        tokens_in: input tokens of the call. tokens_out: output tokens of the call.
         estimated: 1 if the cost was estimated from characters and prices, since none was reported.
         unpriced: charges that no price covers, in words.
         reason: why the call failed, in words.
@@ -176,28 +178,28 @@ class Logged:
         prompt_length: characters of the prompt.
         call_id: id that the client gave the call.
         response_id: id of the provider's response.
-        session: conversation, as `sessions` names it.
+        session: hash of the conversation's name (`endpoints.request.session_key`).
         kept: id of the decision whose model this turn of a conversation kept. None for a decision. In such a
             turn pmf and target are empty and `decision` is ''.
         caller: name of the key that sent the request.
         input_cost: part of expected_cost for the input tokens, which was known before the call, USD.
         output_cost: predicted cost of the output tokens before learnt corrections (`charges`), USD.
         fixed_cost: cost that was expected of the fallback model, USD.
-        q: probability with which a score was wanted for the decision (`router.marks`). None if no decision
-            was marked.
-        marked: True if a score was wanted. None if no decision was marked.
+        q: probability with which a score was wanted for the decision (`router.marks`). None if the router did
+            not draw marks.
+        marked: True if a score was wanted. None if the router did not draw marks.
         cost: cost of the call, USD.
         latency: seconds of the call.
         tokens_in: input tokens as the upstream counted them.
         tokens_out: output tokens as the upstream counted them.
         estimated: True if the cost was not reported, and was estimated from characters and prices.
-        unpriced: what the reply names and the cost does not contain, such as `tier flex, 3 searches`.
+        unpriced: charges that the reply names and the cost does not contain, such as `tier flex, 3 searches`.
         reason: why the call failed.
         status: state of the call, `decided` until it ends.
         retracted: True if the decision was taken back.
         pmf: [K] probabilities of the models.
         target: [K] probabilities that the policy gave the models, before the router replaced the draw.
-        available: [K] True for the models that could be chosen. None if all could.
+        available: [K] True for the models that could be chosen. None if all models could be chosen.
         embedding: vector of the prompt.
         decision: JSON text for `Decision.from_dict`.
         prompt: text of the prompt, if prompts are stored.
@@ -247,11 +249,12 @@ class Reward:
 
     Attributes:
         seq: number of the reward in the order of commits.
+        decision_id: id of the scored decision.
         ts: time in seconds since 1970.
         score: score in [0, 1].
         cost: cost of the call, USD.
         source: who gave the score.
-        key: identity of the reward.
+        key: unique key of the reward, by which a repeated request is recognised.
         teaches: True for the first reward of its decision that was not taken back. Other rewards are stored
             and not learnt.
         turn: id of the turn of the conversation that was scored, if it is not the decision itself.
@@ -281,7 +284,7 @@ def tally(
     cost: float = 0.0,
     rewards: int = 0,
 ) -> None:
-    """Add to the sums of a day, bundle, arm and status.
+    """Add to the sums of a day, bundle, arm and status in the table `tallies`.
 
     Args:
         ts: time of the decision, seconds since 1970. Its UTC day is used.
@@ -298,7 +301,10 @@ def tally(
 
 
 def name_of(name: str) -> str:
-    """Return an id of a client or provider as it is stored: unchanged, or its SHA-256 if it is very long."""
+    """Return an id of a client or provider as it is stored.
+
+    An id of more than `LONGEST_NAME` bytes is stored as its SHA-256, any other one unchanged.
+    """
     content = name.encode("utf-8", "backslashreplace")
     if len(content) <= LONGEST_NAME:
         return name

@@ -77,7 +77,7 @@ class Score:
 
 
 def ids(*values: Any) -> tuple[Any, ...]:
-    """Return the values that can be ids: numbers, and texts that are not empty."""
+    """Return the values that can be ids: whole numbers, and texts that are not empty."""
     return tuple(value for value in values if isinstance(value, str | int) and value != "")
 
 
@@ -87,13 +87,13 @@ Split = Callable[[list[tuple[int, Record]]], tuple[list[LoggedCall], list[Score]
 
 @dataclass(frozen=True)
 class Format:
-    """Places where a tool writes the values that the rules need.
+    """The places where a tool writes the values that the rules need.
 
     Each place is a tuple of dotted paths that are tried in order; an empty tuple means that the tool does not
     write the value.
 
     Attributes:
-        split: makes entries, and scores outside of calls, of the records of a file.
+        split: function that returns (entries, scores outside of calls) of the records of a file.
         kind: kind of an entry, such as `embedding` or `chat`.
         chats: kinds, in lower case, that answer a prompt. An entry without a kind is taken for such a call.
         status: HTTP status of the call, or a word for how the call ended.
@@ -105,7 +105,7 @@ class Format:
         bodies: paths of `prompt` that hold JSON which the tool may have cut off.
         cut: flags that say that the tool cut off the prompt.
         cost: cost of the call.
-        unpriced: returns True if a call has no cost although the log has a number for it.
+        unpriced: function that returns True if the cost of a call is unknown although the log has a number.
         zero_is_free: True if a cost of 0 means that the call was free. False if the tool also writes 0 for
             an unknown price.
         usage: usage blocks of the provider; '' is the record itself.
@@ -169,7 +169,7 @@ class Format:
     def paths(self) -> Iterable[str]:
         """Yield all paths at which the rules look.
 
-        If the usage stands in the record itself, its fields are paths as well.
+        If the usage stands in the record itself, the fields of the usage are paths as well.
         """
         for value in vars(self).values():
             if isinstance(value, tuple):
@@ -297,7 +297,7 @@ def http_status(value: Any) -> float | None:
 
 
 def says_something(value: Any) -> bool:
-    """Return True if an error is more than an empty text, object or list, or a word of `_NO`."""
+    """Return True if an error holds a value, at any depth, that does not mean no (`is_yes`)."""
     if isinstance(value, Mapping | list):
         inner = value.values() if isinstance(value, Mapping) else value
         return any(says_something(item) for item in inner)
@@ -588,7 +588,7 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 
 
 def labelled(score: Record) -> Any:
-    """Return the value of a score that is an object, in the units of its log, or None if it holds none.
+    """Return the value of a score that is an object, in the units of its log, or None if there is no value.
 
     A category is returned as its label and a boolean as True or False. A comment has no value.
     """

@@ -203,7 +203,7 @@ class _TableReading:
         places: {value of a call: its column}.
         needed: columns of values that the table has.
         found: columns that rules read.
-        by_rules: these columns, each once.
+        by_rules: columns of `found` that the table has, each once.
         cells: {column: its cells, None if empty}.
         kept: (entry, {value: cell}) of each call that is kept.
         left_out: {reason: number of rows that are left out}.
@@ -301,9 +301,10 @@ class _TableReading:
 
 
 def _is_other_part(reason: str) -> bool:
-    """Return True if an entry is left out because it is no call, and not because the call failed.
+    """Return True if an entry may be another part of a trace, whose scores may be about a call.
 
-    The reasons `not a chat call`, `not finished`, `no prompt` and `no model` all begin with `no`.
+    The reasons of such entries all begin with `no`: `not a chat call`, `not finished`, `no prompt` and `no
+    model`. Calls that failed, health checks and answers of a cache have other reasons.
     """
     return reason.startswith("no")
 
@@ -343,7 +344,11 @@ def _row_call(row: int, found: Found, cells: Mapping[str, list[Any]]) -> LoggedC
 
 
 def _note_ancestors(calls: list[LoggedCall], found: Found, cells: Mapping[str, list[Any]], rows: int) -> None:
-    """Add the parents of parents to the ids of what contains each call."""
+    """Add the ids of all ancestors, nearest first, to `within` of each call.
+
+    Args:
+        rows: number of rows of the table. Rows that are left out name parents, too.
+    """
     parents: dict[Any, Any] = {}
     for row in range(rows) if found.columns["parent"] else ():
         entry = _row_call(row, found, cells)
@@ -363,7 +368,7 @@ def _all_scores(value: Any) -> list[Any]:
 def prompt_of_cell(asked: Any, place: Place, row: int) -> Any:
     """Return the text of a cell of prompts, or None if nothing was said.
 
-    A cell that is neither a text nor messages is returned as it is, for a later check to name it.
+    A cell that is neither a text nor messages is returned as it is; a later check reports it.
 
     Args:
         asked: the cell: a text, messages, or messages as JSON or as Python prints them.
@@ -612,7 +617,7 @@ class _SplitLog(NamedTuple):
 
     Attributes:
         loose: all scores outside of entries.
-        from_file: those of them that stand in the separate file of scores.
+        from_file: the part of `loose` from the separate file of scores. It is empty for Langfuse.
     """
 
     entries: list[LoggedCall]
@@ -748,7 +753,7 @@ def _notes_of_calls(calls: list[LoggedCall], form: Format, stray: int, *, has_co
 
 
 def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_name: str | None) -> RawCall:
-    """Return a call with its values as they stand in the log.
+    """Return a call with its values as they stand in the log, except for `pmf`, which stays None.
 
     A value that `columns` names is read from that path alone, or not at all if the path is None.
     """
@@ -825,7 +830,7 @@ def _put_scores_at_path(calls: list[LoggedCall], path: str | None) -> None:
 
 
 def _any_joined(calls: list[LoggedCall], loose: Sequence[Score]) -> bool:
-    """Return True if a score names an id of a call, or of something that contains a call."""
+    """Return True if at least one score names an id of a call, or of something that contains a call."""
     known = {name for call in calls for name in (*call.names, *call.within)}
     return any(name in known for score in loose for name in score.about)
 

@@ -47,9 +47,9 @@ _MESSAGES = (
 )
 #: Fields of a span that hold its id, in the names of several stores.
 _IDS = ("spanId", "span_id", "spanID", "SpanId", "context.span_id", "id", "Id")
-#: Fields that hold the id of its trace.
+#: Fields of a span that hold the id of the trace.
 _TRACES = ("traceId", "trace_id", "traceID", "TraceId", "context.trace_id", "operation_Id", "OperationId")
-#: Fields that hold the id of its parent.
+#: Fields of a span that hold the id of the parent.
 _PARENTS = (
     "parentSpanId",
     "parent_span_id",
@@ -59,7 +59,7 @@ _PARENTS = (
     "operation_ParentId",
     "ParentId",
 )
-#: Fields that hold its status.
+#: Fields of a span that hold the status.
 _STATUSES = (
     "status.code",
     "status_code",
@@ -69,7 +69,7 @@ _STATUSES = (
     "otel_status_code",
     "status",
 )
-#: Fields that hold the attributes, by OTLP, ClickHouse, Application Insights and its workspace, and Jaeger.
+#: Fields of a span that hold the attributes, by OTLP, ClickHouse, Application Insights and Jaeger.
 _HOLDERS = (
     "attributes",
     "SpanAttributes",
@@ -91,8 +91,8 @@ _VERCEL = {
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Return the spans of a log as entries, and the scores outside of them.
 
-    Events and log records hold evaluations and, with some tools, the messages of a call. A span whose child
-    is itself a call of a model is no call of its own.
+    Events and log records hold evaluations and, with some tools, the messages of a call. A span that contains
+    the span of a call of a model does not count as a call itself.
     """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
@@ -201,8 +201,8 @@ def _scores_of(values: Record) -> list[tuple[str, Any]]:
 def _kind(values: dict[str, Any], span: Record) -> str:
     """Return the kind of a span in lower case.
 
-    It comes from the operation of Vercel's AI SDK, the GenAI conventions, OpenInference or OpenLLMetry. A
-    span without a kind is a `chat` if it names a model, otherwise `UNKNOWN_KIND`.
+    The kind comes from an attribute of Vercel's AI SDK, the GenAI conventions, OpenInference or OpenLLMetry.
+    Without such an attribute, a span that names a model is a `chat`, and any other span is `UNKNOWN_KIND`.
     """
     vercel = first(values, "ai.operationId", "operation.name")
     if isinstance(vercel, str) and vercel.casefold().startswith("ai."):
@@ -279,7 +279,10 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the token counts in the attributes of a span by their last names, and Logfire's usage block."""
+    """Return a usage block of the token counts in the attributes of a span, named without their prefixes.
+
+    Logfire's usage block is included.
+    """
     usage: dict[str, Any] = {}
     block = at(values, "response_data.usage")
     usage |= block if isinstance(block, Mapping) else {}
@@ -305,7 +308,7 @@ def _any_value(value: Any) -> Any:
 
 
 def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
-    """Return the list that numbered attributes spell, or that stands at their prefix.
+    """Return the objects that numbered attributes hold, or the list that stands at their prefix.
 
     The attributes `prefix.0.a.b`, `prefix.1.a.b` and so on are a list of {a.b: value}.
     """
@@ -356,8 +359,8 @@ def _event_name(event: Record) -> str:
 def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
     """Return the messages that an event or log record holds, or an empty list.
 
-    They stand in `gen_ai.input.messages`, or one in each event `gen_ai.user.message`, `gen_ai.system.message`
-    and so on.
+    The messages stand in `gen_ai.input.messages`, or one message in each event `gen_ai.user.message`,
+    `gen_ai.system.message` and so on.
     """
     whole = parsed(data.get("gen_ai.input.messages"))
     if isinstance(whole, list):

@@ -1,7 +1,7 @@
 """vLLM Semantic Router: records of Router Replay, with the outcomes that were posted later.
 
-Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router. It leaves out the score of an
-outcome if the score is 0, and always writes the verdict.
+Source: `pkg/routerreplay/store/store.go` of vllm-project/semantic-router. The router leaves out the score of
+an outcome if the score is 0, and always writes the verdict.
 """
 
 from typing import Any
@@ -13,12 +13,14 @@ _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Return each record as an entry. The scores stand within the records."""
+    """Return (an entry for each record, no scores). The scores stand within the records alone."""
     return [LoggedCall(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
     """Return (name, value) of the outcomes about the model that answered.
+
+    The value is the score, or True or False by the verdict if there is no score.
 
     Outcomes about a route, a provider or the router do not judge the answer and are left out.
     """
