@@ -29,7 +29,7 @@ logger = logging.getLogger("cabs.serve")
 
 
 class UpstreamState(NamedTuple):
-    """Endpoint of a model, with the breaker that is told how its calls end."""
+    """The endpoint of a model, with the breaker that counts how the model's calls end."""
 
     model: str
     upstream: Upstream
@@ -41,10 +41,10 @@ class CallSettings:
     """Settings of calls to upstreams.
 
     Attributes:
-        cap: limit of a day's cost, or None. tracer: makes the spans of calls.
-        has_keys: whether the server has at least two keys.
-        echo: the server answers by itself with the model's name.
-        fail_closed: answer 503 if the router itself fails, instead of calling the fallback model.
+        cap: limit of a day's cost, or None. tracer: maker of the spans of calls.
+        has_keys: True if the server has at least two keys.
+        echo: True if the server answers by itself with the model's name.
+        fail_closed: True to answer 503 if the router itself fails, instead of calling the fallback model.
     """
 
     cap: Cap | None = None
@@ -55,7 +55,7 @@ class CallSettings:
 
 
 class Connections:
-    """The shared state of all calls in a process. It must be made within the event loop.
+    """The shared state of all calls in a process. An object must be made within the event loop.
 
     Blocking work runs on two threads, one piece of each key in turn.
 
@@ -65,7 +65,7 @@ class Connections:
         embedders: {model: endpoint and breaker} of models of embeddings. Clients name them, so their
             breakers keep no request away.
         worker: thread of decisions and of the log. reader: thread that reads large bodies and answers.
-        secrets: keys of the upstreams, which are replaced in everything that leaves.
+        secrets: keys of the upstreams, which are replaced in everything that is sent or logged.
         refusals: kinds of requests that models refuse by rules of their own.
     """
 
@@ -96,6 +96,7 @@ class Connections:
         self.large_chunks = asyncio.Lock()
 
     def _states_of(self, models: Mapping[str, Upstream], upstreams: Upstreams) -> dict[str, UpstreamState]:
+        """Return {model: endpoint and a new breaker}, with the breaker settings of the file."""
         options = upstreams.breaker.model_dump()
         has_keys = self.settings.has_keys
         return {
@@ -126,7 +127,7 @@ class Connections:
         return {name: self.states[name].breaker for name in self.upstreams.models}
 
     def log(self, key: str, work: Callable[[], object]) -> None:
-        """Queue work that writes to the log behind the key's other work. The answer does not wait for it."""
+        """Queue work that writes to the log after the key's other work; no answer waits for the work."""
 
         def safely() -> None:
             try:
@@ -141,7 +142,7 @@ class Connections:
         """Close the connections, and finish the blocking work that waits.
 
         Requests that the server has cancelled end first. If the connection of a stream were closed before the
-        stream is cancelled, its row would say that the upstream broke off.
+        stream is cancelled, the row of the stream would say that the upstream broke off.
         """
         await self.slots.wait_for_end(ENDING)
         await self.client.close()

@@ -31,12 +31,12 @@ def run_server(
     After a signal no connection is taken; streams have `grace` seconds to end, then they are cut and logged.
 
     Args:
-        app: returns the application. Each worker imports the module of this function before uvicorn handles
-            signals, so the function may use `ends_at_once`.
+        app: function that returns the application. Each worker imports the module of this function before
+            uvicorn handles signals, so the function may use `ends_at_once`.
         host, port: address of the application.
         workers: number of processes that answer.
         metrics: (host, port) of a second address of the application, or None.
-        grace: seconds.
+        grace: seconds that streams have to end after a signal.
         **options: further arguments of `uvicorn.Config`.
 
     Raises:

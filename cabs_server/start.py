@@ -28,6 +28,7 @@ def serve(
 
     Args:
         settings: arguments of `make_app` but for the keys, which come from environment variables.
+        workers: number of processes that answer.
         grace: seconds that streams have to end after SIGTERM.
         log_format: `json` or `text`.
 
@@ -60,7 +61,10 @@ def serve(
 
 
 def from_environment() -> Starlette:
-    """Return the application of a worker: its settings come from environment variables."""
+    """Return the application of a worker, whose settings come from environment variables.
+
+    The worker ends when its parent process ends.
+    """
     end_with_parent()
     prepare_process()
     keys, admins = _keys()

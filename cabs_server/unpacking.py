@@ -21,15 +21,15 @@ _EITHER = 47
 
 
 def pieces_of(content: bytes) -> Iterator[bytes]:
-    """Yield bytes in pieces of `limits.PIECE`."""
+    """Yield bytes in pieces of at most `limits.PIECE` bytes."""
     for begin in range(0, len(content), limits.PIECE):
         yield content[begin : begin + limits.PIECE]
 
 
 class Unpacked:
-    """The body of a response as it comes, unpacked, in small pieces.
+    """An iterator over the unpacked body of a response as it comes, in pieces of at most `limits.PIECE`.
 
-    Reading goes on after it was cancelled, by a timeout for example.
+    A reader that was cancelled, by a timeout for example, may go on later.
 
     Raises:
         ValueError: the body is packed in another way than was asked for, or is damaged.
@@ -57,7 +57,7 @@ class Unpacked:
             self._rest = await anext(self._chunks)
 
     def _next_piece(self) -> bytes:
-        """Return the next piece of what has come, or nothing if all of it was returned."""
+        """Return the next piece of the bytes that have come, or b'' if all of them were returned."""
         if self._unpacker is None:
             piece = self._rest[: limits.PIECE]
             self._rest = self._rest[limits.PIECE :]
@@ -76,9 +76,15 @@ class Unpacked:
 async def read_whole(
     response: aiohttp.ClientResponse, answers: KeyedBytes, key: str, resources: AsyncExitStack
 ) -> bytes | None:
-    """Return the body of a response, or None if it is larger than `limits.ANSWER`.
+    """Return the body of a response, or None if it has more than `limits.ANSWER` bytes.
 
-    A large one counts for its key until `resources` end, when it has been sent: a client may not read.
+    A body of more than `limits.COUNTED` bytes reserves memory for its key until `resources` close. They close
+    when the answer was sent, which a client that does not read may delay.
+
+    Args:
+        answers: memory that the answers of each key may take.
+        key: name of the caller's key.
+        resources: stack that releases the memory.
     """
     content = bytearray()
     is_counted = False

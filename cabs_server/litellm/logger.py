@@ -1,4 +1,7 @@
-"""The callback that routes inside LiteLLM. Parameters have LiteLLM's names, since it calls by keyword."""
+"""The callback that routes inside LiteLLM.
+
+Parameters have LiteLLM's names, since LiteLLM passes them by keyword.
+"""
 
 import asyncio
 import atexit
@@ -39,7 +42,7 @@ class Attempt(NamedTuple):
 
     Attributes:
         decision: id of the router's decision. model: model that was drawn.
-        why: `Routed.why` as JSON. marked: whether a score of the answer is wanted.
+        why: `Routed.why` as JSON. marked: True if a score of the answer is wanted.
     """
 
     decision: str
@@ -49,7 +52,7 @@ class Attempt(NamedTuple):
 
 
 class CabsLogger(CustomLogger):
-    """Chooses the deployment of every call in a model group and logs how it ended.
+    """A callback of LiteLLM that chooses the deployment of every call in a model group and logs its end.
 
     A logger on a folder loads a router that is promoted there and learns what other processes log. One
     process writes checkpoints (`cabs_server.keeper`).
@@ -107,6 +110,7 @@ class CabsLogger(CustomLogger):
 
     @router.setter
     def router(self, router: Router) -> None:
+        """Use an open router from now on, and stop to follow the folder."""
         if self._keeper is not None:
             atexit.unregister(self._keeper.stop)
             self._keeper.stop()
@@ -123,7 +127,8 @@ class CabsLogger(CustomLogger):
     ) -> list[dict[str, Any]]:
         """Return the one deployment that the router chooses.
 
-        Return all deployments if none is a model of the router, or if the router fails.
+        Return all deployments if none is a model of the router. If the router fails, return the deployments
+        that the request allows.
 
         Raises:
             ServiceUnavailableError: LiteLLM's 503. No deployment is one that the request allows, or none
@@ -280,12 +285,12 @@ class CabsLogger(CustomLogger):
     ) -> dict[str, dict[str, Any]]:
         """Return the deployments that this call has not tried, or all if it has tried each.
 
-        The attempts before are closed. The proxy retries under the same id, offers the deployment that has
-        just failed again, and reports the failure of one attempt only. In LiteLLM's Router a retry has no
-        id, but a failure takes the deployment away for a while.
+        Earlier attempts of the call are marked as failed. The proxy retries under the same id, offers the
+        deployment that has just failed again, and reports the failure of one attempt only. In LiteLLM's
+        Router a retry has no id, but the Router keeps a failed deployment out for a while.
 
         Args:
-            by_arm: {model: deployment}. caller, call: owner and id of the call.
+            by_arm: {model: deployment}. caller: owner of the call. call: id of the call.
         """
         tried_arms = set()
         for attempt in self.attempts.get((caller, call or ""), []):
@@ -294,7 +299,12 @@ class CabsLogger(CustomLogger):
         return {arm: d for arm, d in by_arm.items() if arm not in tried_arms} or by_arm
 
     async def _close(self, name: str, reason: str) -> bool:
-        """Mark an attempt as failed for a reason unless it has ended. Return True if it did not succeed."""
+        """Mark an attempt as failed unless it has ended. Return True if the attempt was not answered.
+
+        Args:
+            name: id of the attempt's decision. An unknown id gives False.
+            reason: why the attempt failed, in words.
+        """
         logged = await asyncio.to_thread(self.router.log.decision, id=name)
         if logged is not None and logged.status == "decided":
             await asyncio.to_thread(self.router.finish, name, status="error", reason=reason)
@@ -303,6 +313,10 @@ class CabsLogger(CustomLogger):
     async def _finish(
         self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
     ) -> None:
+        """Write the end of a call to the router's log: status, cost, duration and tokens.
+
+        Calls without a decision of this router are ignored, and an error is only counted.
+        """
         try:
             about = kwargs.get("litellm_params") or {}
             caller = self.caller_in(about)
@@ -335,6 +349,7 @@ class CabsLogger(CustomLogger):
             self._failed("the end of a call was not logged", error)
 
     def _remember(self, caller: str | None, call: str, attempt: Attempt) -> None:
+        """Add an attempt to its call, and forget the oldest calls above 10,000."""
         self.attempts.setdefault((caller, call), []).append(attempt)
         while len(self.attempts) > 10_000:
             self.attempts.pop(next(iter(self.attempts)))
@@ -347,6 +362,7 @@ class CabsLogger(CustomLogger):
         return None
 
     def _failed(self, what: str, error: Exception) -> None:
+        """Count an error of this logger, and report it at most once in `_QUIET` seconds."""
         self.errors += 1
         now = time.monotonic()
         if now - self._last_report >= _QUIET:
@@ -401,7 +417,8 @@ class CabsLogger(CustomLogger):
     def add_feedback_endpoint(self) -> None:
         """Add the endpoint POST /cabs/feedback {id, response_id, call_id or session; score} to the proxy.
 
-        It takes the proxy's keys. `call_id` is the value of the proxy's header `x-litellm-call-id`.
+        The endpoint asks for a key of the proxy. `call_id` is the value of the proxy's header
+        `x-litellm-call-id`.
         """
         from fastapi import Depends  # noqa: PLC0415  (of LiteLLM's proxy)
         from fastapi import Request as HttpRequest  # noqa: PLC0415  (of LiteLLM's proxy)
@@ -469,7 +486,7 @@ def _failure_reason(error: Any) -> str:
 
 
 def _arm(deployment: dict[str, Any]) -> str | None:
-    """Return the router's model that a deployment is, or None."""
+    """Return the name of the model that a deployment gives in `model_info.id`, or None."""
     return (deployment.get("model_info") or {}).get("id")
 
 

@@ -32,7 +32,7 @@ _LISTS = frozenset(
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Return the entries of a log, and the scores outside of them.
+    """Return (entries of a log, scores outside of the entries).
 
     Observations are entries. Rows of traces give the session and the prompt that an observation leaves out.
     """
@@ -168,7 +168,7 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
 
 
 def _unpriced(call: LoggedCall) -> bool:
-    """Return True if the total cost is 0 and has no details.
+    """Return True if the total cost of a call is 0 and its cost details are there but empty.
 
     Langfuse then knows no price of the model.
     """

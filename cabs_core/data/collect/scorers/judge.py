@@ -38,8 +38,8 @@ def questions(
 ) -> tuple[Question, ...]:
     """Return the calls by which a judge scores an answer.
 
-    It is one call if the judge grades. If the judge compares, there are two calls: the first one shows
-    `answer` first, the other one shows `second` first.
+    A judge that grades gets one call. A judge that compares gets two calls: the first call shows `answer`
+    first, the other call shows `second` first.
 
     Args:
         target: model with which the judge is asked.
@@ -56,9 +56,10 @@ def questions(
 
 
 def grade_of(text: str, levels: int) -> float | None:
-    """Return the score in [0, 1] of a reply with a grade, or None if it holds none.
+    """Return the score in [0, 1] of a reply with a grade, or None if the reply holds no possible grade.
 
     Args:
+        text: the reply: JSON with a grade, or the number alone.
         levels: number of grades, from 0 to levels - 1.
     """
     match = _GRADE_GIVEN.search(text)
@@ -69,9 +70,7 @@ def grade_of(text: str, levels: int) -> float | None:
 
 
 def preference_of(text: str) -> float | None:
-    """Return 1 if the first answer is better, 0 if the second is, 0.5 for a tie, None if the reply does not
-    say.
-    """
+    """Return 1 if a reply prefers the first answer, 0 for the second, 0.5 for a tie, otherwise None."""
     match = _BETTER.search(text)
     if match:
         return _WORDS[match.group(1).lower()]
