@@ -1,12 +1,12 @@
-"""A circuit breaker for one upstream: whether it may be asked now, from how its last calls went.
+"""A circuit breaker for one upstream: it decides by the last calls whether the upstream may be asked now.
 
-closed     it is asked
-open       it is not, for `cooldown` seconds or as long as its `Retry-After` asks for; twice as long after
-           each failed trial
-half-open  one call at a time may try; the first that succeeds closes it
+closed     the upstream is asked
+open       the upstream is not asked, for `cooldown` seconds or as long as its `Retry-After` asks for; twice
+           as long after each failed trial
+half-open  one call at a time may try; the first one that succeeds closes the breaker
 
-It opens when at least `failures` calls in the last `window` seconds failed, and they are at least half of the
-calls. A refused key or a model that is gone opens it at once.
+The breaker opens when at least `failures` calls in the last `window` seconds failed, and these are at least
+half of the calls. A refused key or a model that is gone opens the breaker at once.
 
 A failure counts (`failed`) if another model answered the same request. Otherwise the request may be at fault:
 the failure is only noted (`suspected`), and counts once requests of two keys have failed, or, on a server
@@ -20,7 +20,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-#: longest time that it stays open without a trial, seconds
+#: longest time that a breaker stays open without a trial, seconds
 LONGEST = 300.0
 #: keys whose requests failed, and different requests of a single key, after which suspicions count
 _KEYS = 2
@@ -31,8 +31,11 @@ class Suspicion(NamedTuple):
     """A failure that may be the request's own fault.
 
     Attributes:
-        when: monotonic seconds. caller: name of the key. request: hash of the request. chose: whether the
-            request named models itself. at_once: whether one such failure opens the breaker.
+        when: time of the failure, seconds of the breaker's clock.
+        caller: name of the key.
+        request: hash of the request.
+        chose: True if the request named models itself.
+        at_once: True if one such failure opens the breaker.
     """
 
     when: float
@@ -43,15 +46,19 @@ class Suspicion(NamedTuple):
 
 
 class Breaker:
-    """State of one upstream in this process; used from one thread.
+    """A circuit breaker of one upstream in this process. It is used from one thread.
 
     Args:
-        failures: least failures that open it, >= 1. window, cooldown: seconds. clock: seconds, monotonic.
-        longest: most seconds that it stays open without a trial. has_keys: whether the server has two keys or
-            more, so that failures of one key alone count for nothing.
+        failures: least number of failures that open the breaker, >= 1.
+        window: seconds in which calls are counted.
+        cooldown: seconds that the breaker stays open at first.
+        longest: most seconds that the breaker stays open without a trial.
+        has_keys: True if the server has two keys or more, so that suspicions of one key alone do not count.
+        clock: function that returns seconds of a monotonic clock.
 
     Attributes:
-        opened: how often it has opened. reason: of the last failure.
+        opened: number of times that the breaker has opened.
+        reason: reason of the last failure.
     """
 
     def __init__(
@@ -80,7 +87,7 @@ class Breaker:
 
     @property
     def state(self) -> str:
-        """closed, open or half-open."""
+        """State of the breaker: closed, open or half-open."""
         if self._until is None:
             return "closed"
         if self._clock() < self._until:
@@ -96,7 +103,7 @@ class Breaker:
         return now >= self._until and (self._trial is None or now - self._trial > LONGEST)
 
     def begin(self) -> None:
-        """Note that a call is made; half-open, it is the trial."""
+        """Note that a call is made. The first call while the breaker is half-open is the trial."""
         if self._until is None or self._trial is not None:
             return
         now = self._clock()
@@ -104,7 +111,7 @@ class Breaker:
             self._trial = now
 
     def succeeded(self) -> None:
-        """Note that a call was answered."""
+        """Note that a call was answered. A half-open breaker closes, and suspicions are forgotten."""
         now = self._clock()
         if self._until is not None and now >= self._until:
             self._until = None
@@ -115,10 +122,11 @@ class Breaker:
         self._calls.append((now, True))
 
     def failed(self, reason: str, retry_after: float | None = None, *, at_once: bool = False) -> None:
-        """Count a failure that lies with the upstream.
+        """Count a failure that is the upstream's fault, and open the breaker if there are enough failures.
 
         Args:
-            retry_after: seconds that it asked for. at_once: no call can work now, so one failure opens.
+            retry_after: seconds that the upstream asked to wait.
+            at_once: True if no call can work now, so that one failure opens the breaker.
         """
         now = self._clock()
         self.reason = reason
@@ -145,10 +153,13 @@ class Breaker:
         chose: bool,
         at_once: bool = False,
     ) -> None:
-        """Note a failure that may be the request's own; it counts when others fail as well.
+        """Note a failure that may be the request's own fault, and count all suspicions once there are enough.
+
+        A suspicion counts at once if the breaker is half-open.
 
         Args:
-            retry_after, at_once: as of `failed`. caller, request, chose: see `Suspicion`.
+            retry_after, at_once: see `failed`.
+            caller, request, chose: see `Suspicion`.
         """
         now = self._clock()
         if self._until is not None and now >= self._until:  # it was open already: the trial failed
@@ -168,10 +179,11 @@ class Breaker:
             self.failed(reason, retry_after, at_once=suspicion.at_once)
 
     def released(self) -> None:
-        """Note that a call ended in a way that says nothing about the upstream."""
+        """Note that a call ended without a verdict on the upstream. Another call may be the trial."""
         self._trial = None
 
     def _open(self, now: float, retry_after: float | None) -> None:
+        """Open the breaker for its cooldown or for `retry_after`, whichever is longer, at most `longest`."""
         self._until = now + min(max(self._rest, retry_after or 0.0), self.longest)
         self._trial = None
         self.opened += 1

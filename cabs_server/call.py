@@ -54,7 +54,7 @@ class ClientRequest:
         caller: name of the client's key.
         rho: cost sensitivity, score units per USD. None selects the router's own.
         models: models that may answer. None if all may.
-        chose: whether the request named a model or models itself.
+        chose: True if the request named a model or models itself.
         ends: deadline in seconds of the monotonic clock.
         chat: facts that were read from the body.
         kind: kind of the request for `Refusals`.
@@ -84,7 +84,7 @@ class ClientRequest:
 
     @property
     def passed_headers(self) -> dict[str, str]:
-        """Headers that go on to an upstream."""
+        """Headers of the request that are sent on to an upstream."""
         return {name: self.headers[name] for name in PASSED if name in self.headers}
 
     async def release_body(self) -> None:
@@ -103,7 +103,7 @@ class Answer:
         decision: the router's decision. None if the router did not choose the model.
         model: name of the model.
         failure: meaning of the reply if another model should be tried, otherwise None.
-        is_certain: whether the reply named its meaning itself (`replies.Judgement`).
+        is_certain: True if the reply named its meaning itself (`replies.Judgement`).
         reason: why the attempt failed, in words.
         retry_after: seconds that the upstream asks to wait, or None.
     """
@@ -123,15 +123,16 @@ class Answer:
 class Call:
     """One attempt to have one model answer a request, as a context manager.
 
-    At its end the connection is closed, the breaker is released, and the log has the row, whatever is raised.
+    When the context ends, the connection is closed and the end of the call is logged, whatever is raised. The
+    breaker is released if an exception ended the call or nobody noted its end.
 
     Args:
         shared: the process's connections. state: endpoint and breaker of the model.
-        decision: the router's decision. None if the request named the model.
+        decision: the router's decision. None if the router did not choose the model.
 
     Attributes:
-        ended: whether the end of the call was noted (`finish`).
-        sent: whether a part of the request has left, for which a provider may charge.
+        ended: True if the end of the call was noted (`finish`).
+        sent: True if a part of the request was sent, for which a provider may charge.
         span: span of the attempt. response: response of the upstream, once there is one.
     """
 
@@ -177,7 +178,7 @@ class Call:
                     self._finish_without_answer(kind)
 
     def _finish_without_answer(self, kind: type[BaseException] | None) -> None:
-        """Note the end of a call whose answer was not sent.
+        """Note the end of a call whose end nobody has noted.
 
         Args:
             kind: class of the exception that ended the call, or None.
@@ -238,13 +239,14 @@ class Call:
         wait: float | None = None,
         is_certain: bool = True,
     ) -> Answer:
-        """Return the answer of an attempt after which another model is tried.
+        """Note the end of a failed attempt, and return its answer, after which another model is tried.
 
-        The breaker hears of it when it is known whether another model answers the same request.
+        The breaker is not told here, but when it is known whether another model answers the same request.
 
         Args:
+            failure: meaning of the failure.
             code: HTTP status for the client if no other model answers.
-            what: what went wrong, in words for people.
+            what: description of the failure in words.
             response, body: response and body of the upstream if the client may see them.
             wait: seconds that the upstream asks to wait.
             status, usage, written, billed: see `finish`. is_certain: see `Answer`.
@@ -283,7 +285,8 @@ class Call:
             status: how the call ended, a status of the log.
             usage: usage as the provider reported it. written: bytes of text that came.
             response_id: id of the provider's answer. reason: why the call failed, in words.
-            billed: a provider that reported no usage may still charge for the call.
+            billed: True if a provider that reported no usage may charge for the call. The tokens are then
+                estimated.
         """
         if self.ended:
             return
@@ -320,7 +323,7 @@ class Call:
                 logger.exception("the span of a call could not be ended")
 
     def _estimate(self, written: int) -> Tokens:
-        """Return estimated counts of tokens, from the request and from bytes of text that came."""
+        """Return estimated counts of tokens, by the request, its limit and the bytes of text that came."""
         chat = self.request.chat
         limit = self.upstream.sent_limit(chat)
         if limit is None:

@@ -79,16 +79,20 @@ class Cap:
             release(log, name)
 
     def add(self, model: str, cost: float) -> None:
-        """Count the cost of a call, in USD, before the log does."""
+        """Add the cost of a call, in USD, to the day's cost, and remember it if it is the model's dearest."""
         self._begin_new_day()
         self.spent += cost
         self.dearest[model] = max(cost, self.dearest.get(model, 0.0))
 
     def follow(self, log: EventLog, day: int, spent: float) -> None:
-        """Take over what the log says was spent, and keep the reservations of calls under way alive.
+        """Raise the day's cost to the cost in the log, and renew the reservations of calls under way.
 
         Args:
-            day: days since 1970. spent: USD on that day.
+            day: day of the cost, in days since 1970.
+            spent: cost of that day by the log, USD.
+
+        Raises:
+            LogError: the log cannot be written.
         """
         self._begin_new_day()
         if day == self.day:
@@ -98,7 +102,7 @@ class Cap:
             self._renewed_at = time.monotonic()
 
     def reached(self) -> bool:
-        """Return True if nothing more may be spent today."""
+        """Return True if the cost of the day has reached the limit."""
         self._begin_new_day()
         return self.spent >= self.usd
 

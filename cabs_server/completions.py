@@ -23,7 +23,7 @@ from cabs_server.guard import Endpoint
 from cabs_server.refusals import RequestKind
 from cabs_server.unpacking import pieces_of
 
-#: seconds after which a request that is not answered begins to end when its client goes away
+#: seconds after which the server begins to look whether the client of an unanswered request is still there
 _LOOK = 0.1
 _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
@@ -72,7 +72,7 @@ async def embeddings(request: Request) -> Response:
 async def while_connected(request: Request, work: Coroutine[Any, Any, Answer]) -> Answer:
     """Return the answer of work, which is cancelled when the client goes away.
 
-    Most answers come before anybody has to look whether the client is still there (`_LOOK`).
+    The server begins to look for the client after `_LOOK` seconds, and most answers come earlier.
 
     Raises:
         Refused: the client went away.
@@ -110,7 +110,7 @@ class ReadRequest(NamedTuple):
         chat: text, conversation and size of the request.
         model: value of the field `model`.
         kind: kind of the request for `Refusals`.
-        is_background: whether the request asks for an answer in the background.
+        is_background: True if the request asks for an answer in the background.
     """
 
     headers: dict[str, str]
@@ -124,7 +124,9 @@ async def _read_for_router(request: Request, dialect: str) -> tuple[ClientReques
     """Return (the request, the model that it names or None if the router is to choose, the router).
 
     Raises:
-        Refused: the request cannot be read, names an unknown model, or asks for an answer in the background.
+        Refused: the request cannot be read, names an unknown or excluded model, or asks for an answer in the
+            background; or the server has no upstreams.
+        RouterError: the terms of the request do not fit the router.
     """
     state = request.app.state
     if not state.forwards:
@@ -152,7 +154,7 @@ async def _read_for_router(request: Request, dialect: str) -> tuple[ClientReques
 
 
 def terms_of(request: Request, router: Router) -> Terms:
-    """Return the terms in a request's headers. Values of a header that stands twice are joined by a comma.
+    """Return the terms in a request's headers. The values of a repeated header are joined by a comma.
 
     Raises:
         RouterError: see `Terms.read`.
@@ -162,10 +164,11 @@ def terms_of(request: Request, router: Router) -> Terms:
 
 
 async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
-    """Read a body; on a thread if it is large.
+    """Return the facts of a request. A large body is read on a thread.
 
     Raises:
-        Refused: the body is no JSON object, or has too many values. RouterError: see `ChatRequest.read`.
+        Refused: the body is no JSON object, or has too many values.
+        RouterError: see `ChatRequest.read`.
     """
     state = request.app.state
     caller = request.state.caller.name
@@ -203,10 +206,10 @@ def client_request(
     Args:
         content: bytes of the body. read: facts of the body.
         rho: rho in the model name `cabs-rho-NUMBER`, in digits; score units per USD.
-        chose: whether the request names a model.
+        chose: True if the request names a model.
 
     Raises:
-        RouterError: its terms do not fit the router, or it names rho twice.
+        RouterError: the terms of the request do not fit the router, or the request names rho twice.
     """
     state = request.app.state
     here = request.state
@@ -267,7 +270,11 @@ async def list_models(request: Request) -> Response:
 
 
 async def one_model(request: Request) -> Response:
-    """GET /v1/models/{id}: return one of these names. Raises Refused if the name is unknown."""
+    """GET /v1/models/{id}: return one name that a request may give as its model.
+
+    Raises:
+        Refused: the name is unknown.
+    """
     name = request.path_params["name"]
     for model in _models(request):
         if model["id"] == name:

@@ -1,4 +1,4 @@
-"""Endpoints for programs that call models themselves: `/v1/decision` and `/v1/feedback`."""
+"""Endpoints for programs that call models themselves: `/v1/decision`, `/v1/feedback` and its retraction."""
 
 import asyncio
 import json
@@ -38,6 +38,7 @@ async def decide(request: Request) -> Response:
 
     Raises:
         RouterError: a field is unknown or has a wrong type, or there is nothing to route.
+        Refused: no model is at the provider that stores the conversation.
     """
     body = await read_json(request)
     state = request.app.state
@@ -105,7 +106,7 @@ def _check_fields(body: dict[str, Any]) -> None:
 def _available_models(
     body: dict[str, Any], router: Router, allowed: tuple[str, ...] | None
 ) -> list[str] | None:
-    """Return the models that may be chosen, or None if all may.
+    """Return the models that may be chosen, or None if all models may be chosen.
 
     Args:
         allowed: models that the header `x-cabs-models` names, or None.
@@ -126,8 +127,8 @@ async def _choose_for_conversation(
     """Return the function that chooses a model for the messages in a body.
 
     Raises:
-        RouterError: there are no messages, or the text to route by cannot be read. Refused: no model is at
-            the provider that stores the conversation.
+        RouterError: there are no messages, or the text to route by cannot be read.
+        Refused: no model is at the provider that stores the conversation.
     """
     if not set(body) & set(MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
@@ -145,8 +146,8 @@ async def feedback(request: Request) -> Response:
     """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}: record a score.
 
     Raises:
-        RouterError: a field is unknown, or the client may not name a cost. UnknownDecision: the caller has no
-            such decision.
+        RouterError: a field is unknown or wrong, or the client may not name a cost.
+        UnknownDecision: the caller has no such decision.
     """
     body = await read_json(request)
     state = request.app.state
@@ -181,11 +182,12 @@ async def feedback(request: Request) -> Response:
 async def retract(request: Request) -> Response:
     """POST /v1/feedback/retract: take back the scores that the caller's key gave to a decision.
 
-    The policy learns again in the background, once for many retractions. The answer waits for it at most
-    `RELEARN_SECONDS`.
+    The policy learns again in the background, once for many retractions. The answer waits for the policy at
+    most `RELEARN_SECONDS`.
 
     Raises:
-        RouterError: a field is unknown. UnknownDecision: the caller has no such decision.
+        RouterError: a field is unknown.
+        UnknownDecision: the caller has no such decision.
     """
     body = await read_json(request)
     state = request.app.state
@@ -211,7 +213,8 @@ async def _owned_decision(request: Request, body: dict[str, Any]) -> Logged:
     """Return the decision that a body names. Administrators may name any decision, callers their own.
 
     Raises:
-        UnknownDecision: there is no such decision. RouterError: the body does not name one decision.
+        UnknownDecision: there is no such decision.
+        RouterError: the body does not name exactly one decision.
     """
     caller = caller_in(request)
     worker = request.app.state.forwarder.worker
@@ -227,7 +230,7 @@ async def _owned_decision(request: Request, body: dict[str, Any]) -> Logged:
 
 
 def _named_decision(body: dict[str, Any], caller: str) -> tuple[str, str]:
-    """Return (field, name) of the decision in a body. A session has the name that the log gives it.
+    """Return (field, name) of the decision in a body. A session is given by its hash in the log.
 
     Raises:
         RouterError: the body has none of `NAMES`, several, or one that is no text.

@@ -1,5 +1,5 @@
-"""Answers a request: the router chooses a model, `attempt` calls it, and after a failure the router chooses
-again among the other models.
+"""Forwarding of requests: the router chooses a model, and `attempt` calls it. After a failure the router
+chooses again among the other models.
 
 If the router itself fails, the fallback model answers, and the failure is counted.
 """
@@ -49,11 +49,13 @@ logger = logging.getLogger("cabs.serve")
 
 
 class Forwarder(Connections):
-    """Answers requests by calling upstreams for a router. It takes the arguments of `Connections`.
+    """The shared connections of a process, with methods that answer requests by calls to upstreams.
+
+    The arguments are those of `Connections`.
 
     Attributes:
-        own_breaker: breaker of the router itself. It keeps requests from waiting one after the other for a
-            log that does not answer.
+        own_breaker: breaker of the router itself. While it is open, requests go to the fallback model without
+            waiting for a log that does not answer.
     """
 
     def __init__(
@@ -66,7 +68,7 @@ class Forwarder(Connections):
         """Return the states of the models that can take a request, by the upstreams file.
 
         Raises:
-            Refused: no model can, or the budget of the day is spent.
+            Refused: no model can take the request, or the budget of the day is spent and no model is free.
         """
         states = [self.states[model] for model in models]
         lacking = {state.model: state.upstream.lacks(chat) for state in states}
@@ -97,7 +99,8 @@ class Forwarder(Connections):
         """Return the models that may be called, and reserve the cost of the dearest until `resources` close.
 
         Raises:
-            Refused: the budget of the day is spent, or what is left of it may go to calls under way.
+            Refused: the budget of the day is spent, calls under way may use the rest of the budget, or a
+                limit in the request, by which money would be reserved, is no number.
         """
         cap = self.cap
         if cap is None:
@@ -127,7 +130,7 @@ class Forwarder(Connections):
     async def _reserve_usd(
         self, cap: Cap, router: Router, request: ClientRequest, most: float, resources: AsyncExitStack
     ) -> bool:
-        """Reserve so many USD until `resources` close. Return False if that is too much now."""
+        """Reserve `most` USD until `resources` close. Return False if the budget has no room for them now."""
         name = uuid.uuid4().hex
         end_call = partial(self.log, request.caller, partial(cap.end, router.log, name))
         try:
@@ -147,11 +150,15 @@ class Forwarder(Connections):
         caller: str,
         seconds: float = PATIENCE,
     ) -> tuple[ChatRequest, list[str] | None]:
-        """Return the models whose provider stores the conversation that a request continues
-        (`models_at_holder`).
+        """Return the request and the models at the provider that stores its conversation.
 
         Args:
-            seconds: that the log, which knows, may take.
+            models: models that may answer.
+            seconds: longest time to look up the provider in the log.
+
+        Returns:
+            (the request, models at that provider), see `models_at_holder`. The models are None if the
+            request refers to no state of a provider.
 
         Raises:
             Refused: no model is at that provider, or the log does not answer.
@@ -170,11 +177,11 @@ class Forwarder(Connections):
             raise Refused(503, f"{chat.held[0]}: {text}", "internal_error", 1) from None
 
     async def routed(self, router: Router, request: ClientRequest) -> Answer:
-        """Answer a request by the model that the router chooses, or that its conversation has.
+        """Answer a request by the model that the router chooses, or that the conversation keeps.
 
         Raises:
-            Refused: no model can take it, or the budget of the day is spent. RouterError, PolicyError: rho
-                cannot be served.
+            Refused: no model can take the request, or the budget of the day is spent.
+            RouterError, PolicyError: rho cannot be served.
         """
         router.rho_of(request.rho)
         models = request.models or router.arms
@@ -207,7 +214,10 @@ class Forwarder(Connections):
         return self._failure(failed, request, held=at_place is not None)
 
     async def _attempt(self, router: Router, request: ClientRequest, states: list[UpstreamState]) -> Answer:
-        """Have the router choose one of the models, and ask it."""
+        """Ask the model that the router chooses among these, and return its answer.
+
+        Without a decision the fallback model is asked, or the first model if the fallback is not among them.
+        """
         async with AsyncExitStack() as resources:
             usable = await self._reserve(router, request, states, resources)
             names = [state.model for state in usable]
@@ -224,7 +234,11 @@ class Forwarder(Connections):
             return await attempt(call, resources)
 
     async def _waited_for(self, answer: Answer, request: ClientRequest) -> bool:
-        """Wait as long as a failed model asked for. Return False if it cannot be asked again soon."""
+        """Wait as long as a failed model asked for, and return True if the model should be asked again.
+
+        Return False at once if the failure is not transient, the wait is longer than `LONGEST_WAIT`, half of
+        the deadline has passed, or the model's breaker is open.
+        """
         if answer.failure not in TRANSIENT or request.seconds_left < self.upstreams.deadline / 2:
             return False
         wait = answer.retry_after or (0.2 if answer.failure is Meaning.WAIT else 0.0)
@@ -234,10 +248,11 @@ class Forwarder(Connections):
         return True
 
     async def named(self, router: Router, model: str, request: ClientRequest) -> Answer:
-        """Answer a request by the model that it names; the call is in the log, and is no draw.
+        """Answer a request by the model that it names. The log has the call, but no draw of the router.
 
         Raises:
-            Refused: the model cannot take it or does not hold what it names, or the day's budget is spent.
+            Refused: the model cannot take the request, the state that the request refers to is at another
+                provider, or the budget of the day is spent.
         """
         is_embedding = request.dialect == "embeddings"
         state = (self.embedders if is_embedding else self.states)[model]
@@ -260,7 +275,11 @@ class Forwarder(Connections):
         return self._failure([answer], request)
 
     async def _decide(self, router: Router, request: ClientRequest, usable: list[str]) -> Routed | None:
-        """Return the router's decision, or None if something failed on our side."""
+        """Return the router's decision, or None if the router failed, was late or is paused.
+
+        Raises:
+            Refused: there is no decision, and the server answers 503 in this case (`fail_closed`).
+        """
         if request.chat.text is None:
             self.counters.add("unrouted_total", reason="no text")
         if not self.own_breaker.allows():
@@ -350,11 +369,14 @@ class Forwarder(Connections):
         answered: bool | None,
         states: Mapping[str, UpstreamState] | None = None,
     ) -> None:
-        """Tell the breakers of failed attempts. A failure counts if another model answered the request.
+        """Tell the breakers of failed attempts.
+
+        Failures of the upstream (`FAILURES`) count if another model answered the request, and are suspected
+        if no model did. Other failures do not count.
 
         Args:
             failed: answers of the attempts that failed.
-            answered: whether another model answered. None if that is not known.
+            answered: True if another model answered. None, with which nothing counts, if that is not known.
             states: {model: endpoint and breaker}. None selects the router's models.
         """
         with ExitStack() as each:  # every breaker is told, whatever is raised
@@ -390,7 +412,7 @@ class Forwarder(Connections):
 
         Args:
             failed: answers of the attempts, at least one.
-            held: whether only the models that were asked store the conversation that the request continues.
+            held: True if no other provider stores the conversation that the request continues.
         """
         if all(answer.failure is Meaning.FILTERED for answer in failed):
             return self._said(failed[-1], request, 400, "every model's content filter stopped this prompt")
@@ -409,7 +431,7 @@ class Forwarder(Connections):
 
     @staticmethod
     def _said(answer: Answer, request: ClientRequest, status: int, text: str) -> Answer:
-        """Return an answer with an error of our own in the words of the dialect."""
+        """Replace status and body of an answer by an error of this server, and return the answer."""
         if status == 400:
             kind = "invalid_request_error"
         else:
@@ -420,11 +442,12 @@ class Forwarder(Connections):
         return answer
 
     async def count_tokens(self, router: Router, request: ClientRequest, model: str | None) -> Answer:
-        """Return the tokens of a request in the messages dialect, as a model counts them, else estimated.
+        """Return an answer with the number of tokens of a request in the messages dialect.
+
+        A model counts the tokens, and the call is not logged. If no model counts them, they are estimated.
 
         Args:
-            model: the model that counts. None asks the router's models in turn, the fallback first. The
-                calls are not logged.
+            model: the model that counts. None asks the router's models in turn, the fallback first.
         """
         fallback = router.manifest.fallback
         if model is None:
@@ -444,7 +467,7 @@ class Forwarder(Connections):
         return Answer(200, {**JSON, "x-cabs-estimated": "true"}, json.dumps(estimate).encode())
 
     async def _counted(self, state: UpstreamState, request: ClientRequest) -> bytes | None:
-        """Return the tokens of a request as an upstream counts them, or None if it does not."""
+        """Return the JSON in which an upstream counts the tokens of a request, or None if it does not."""
         upstream = state.upstream
         fields = upstream.body(top_fields(request.content), state.model)
         try:

@@ -46,7 +46,8 @@ class Brought:
 def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brought:
     """Store the answers of a table, so that the collection does not ask for them.
 
-    They count as paid at the prices of the upstreams file. A call that has an answer already keeps it.
+    The answers count as paid at the prices of the upstreams file. A call that has an answer already keeps
+    that answer.
 
     Args:
         path: a table with the columns prompt, model and answer. The columns n_input_tokens and

@@ -83,7 +83,7 @@ def _storable(value: Any) -> Any:
 
 
 class Database:
-    """One connection to the database of a log. Safe for threads, which wait for each other.
+    """One connection to the database of a log. Several threads may use it, and wait for each other.
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
@@ -91,7 +91,7 @@ class Database:
 
     Raises:
         LogError: the database cannot be opened.
-        RouterError: the extra is not installed.
+        RouterError: the extra for PostgreSQL is not installed.
     """
 
     def __init__(self, place: str | Path, *, read_only: bool = False):
@@ -202,10 +202,10 @@ class Database:
     def transaction(self, work: Callable[[Run], T], *, append: bool = False) -> T:
         """Run work in a transaction that is committed as a whole or undone, and return its result.
 
-        The work is repeated once if the connection was closed.
+        The work is repeated once if PostgreSQL had closed the connection.
 
         Args:
-            work: function that is called with `run`.
+            work: function that is called with `run`, a function of an SQL text and its values.
             append: True for work that writes. Such transactions follow each other in all processes.
 
         Raises:
@@ -321,6 +321,9 @@ class Database:
 
         Args:
             pages: most pages that are given back.
+
+        Raises:
+            LogError: the file cannot be changed.
         """
         if self.dialect != "sqlite" or self.place == ":memory:":
             return False
@@ -353,7 +356,7 @@ class Database:
         return Path(path)
 
     def read_from(self, path: str | Path) -> None:
-        """Replace the contents of the database, which should be empty, by a copy of an SQLite file."""
+        """Replace the contents of an SQLite database, which should be empty, by a copy of an SQLite file."""
         source = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         with self._lock:
             try:
