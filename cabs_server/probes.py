@@ -14,7 +14,7 @@ from cabs_server.metrics import Sample, metrics_text
 
 
 async def health(request: Request) -> Response:
-    """GET /healthz: say that this process is alive, and which bundle decides."""
+    """GET /healthz: answer that this process is alive, with the bundle, policy and mode that decide."""
     router = request.app.state.keeper.router
     return JSONResponse(
         {
@@ -29,7 +29,7 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """GET /readyz: answer 200 if requests would be answered now, otherwise 503.
 
-    The body has the state; administrators also get its problems.
+    The body has the state of the server. Administrators also get its problems, in sentences.
     """
     status, problems = await request.app.state.readiness.state()
     body: dict[str, Any] = {"status": status}
@@ -56,7 +56,7 @@ async def show_metrics(request: Request) -> Response:
 
 
 def _gauges(request: Request) -> list[Sample]:
-    """Return the figures that are read from the objects of this process, not counted."""
+    """Return the figures of this process that are read from its objects and not counted by events."""
     state = request.app.state
     router = state.keeper.router
     samples: list[Sample] = [

@@ -24,7 +24,7 @@ _OPERATIONS = {
 
 
 class Span:
-    """The span of one attempt. This class records nothing."""
+    """The span of one attempt, which records nothing in this class."""
 
     def headers(self) -> dict[str, str]:
         """Return the headers by which the provider continues the trace."""
@@ -35,6 +35,7 @@ class Span:
 
         Args:
             status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
+            bill: cost and token counts of the attempt.
             response_id: id of the provider's answer, if there is one.
         """
 
@@ -74,7 +75,7 @@ class _Recorded(Span):
 
 
 class Tracer:
-    """Makes the spans of attempts.
+    """A maker of the spans of attempts.
 
     Args:
         provider: OpenTelemetry's TracerProvider. None makes spans that record nothing.
@@ -104,10 +105,11 @@ class Tracer:
         return cls(provider)
 
     def start(self, model: str, dialect: str, fields: Mapping[str, Any], headers: Mapping[str, str]) -> Span:
-        """Start a span of an attempt, child of the trace that the client's `traceparent` names.
+        """Start the span of an attempt, as a child of the trace that the client's `traceparent` names.
 
         Args:
-            fields: of the request (`bodies.top_fields`).
+            fields: fields of the request, as bytes (`bodies.top_fields`).
+            headers: headers of the client's request.
         """
         if self._tracer is None:
             return Span()
@@ -134,6 +136,6 @@ class Tracer:
         )
 
     def close(self) -> None:
-        """Send the spans that wait."""
+        """Send the spans that wait, and shut the provider down."""
         if self.provider is not None:
             self.provider.shutdown()

@@ -45,8 +45,8 @@ class AskedModel:
     def cost_of(self, answer: StoredAnswer) -> float:
         """Return the cost of a stored answer at today's price, USD; 0 for a free model.
 
-        The cost is the one that was paid if the provider named it, or if there are no token counts or no
-        price.
+        If the provider named a cost, or if there are no token counts or no price, the cost that was paid is
+        returned.
         """
         if answer.tokens is None:
             return answer.usd
@@ -57,9 +57,7 @@ class AskedModel:
 
     @property
     def dialect(self) -> str:
-        """Dialect in which the model is asked: chat if the model speaks it, otherwise the first one that it
-        speaks.
-        """
+        """Dialect in which the model is asked: chat if the model speaks it, otherwise its first dialect."""
         if "chat" in self.upstream.speaks:
             return "chat"
         return self.upstream.speaks[0]
@@ -110,8 +108,8 @@ def targets(
 
     Args:
         upstreams: {name: endpoint} of the upstreams file.
-        names: names of the models in that file.
-        origin: name of the file, for messages.
+        names: names of the models that the pool asks.
+        origin: name of the upstreams file, for messages.
 
     Raises:
         DataError: a model is not among the upstreams, or has neither a price nor `free: true`.
@@ -148,8 +146,8 @@ class Reply:
         answer: final answer. It is there if the meaning is answered, too_long or filtered.
         note: words about a reply without an answer.
         wait: seconds that the upstream asks to wait, or None.
-        billed: True if there is no answer and the upstream may charge for the call. It then counts with its
-            largest cost.
+        billed: True if there is no answer and the upstream may charge for the call. Such a call counts with
+            its largest cost.
     """
 
     means: Meaning
@@ -173,7 +171,7 @@ _ADVICE = {
 def read_reply(
     call: Question, status: int, headers: Mapping[str, str], content: bytes, seconds: float
 ) -> Reply:
-    """Return the meaning of a reply for the call and for its model.
+    """Return the meaning of a reply, with the final answer if the call has one now.
 
     Args:
         status: HTTP status.
@@ -200,10 +198,12 @@ def read_reply(
 
 
 def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:
-    """Return the stored end of a call that has no text.
+    """Return the stored end of a call that has no text, whether or not the call was sent.
 
     Args:
         state: `rejected` (the model cannot take the call) or `refused` (by a filter).
+        note: reason in words.
+        seconds: duration of the call; 0 if it was not sent.
     """
     return StoredAnswer(call.key, call.target.name, state, seconds=seconds, note=note)
 

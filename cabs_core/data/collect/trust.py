@@ -34,7 +34,7 @@ class Program:
 
     Attributes:
         words: the command, with absolute paths of the files that it names.
-        files: {absolute path: SHA-256} of the files among the words.
+        files: {absolute path: SHA-256} of the words that are paths of existing files.
     """
 
     words: tuple[str, ...]
@@ -53,7 +53,7 @@ class Program:
 
 
 def program_of(pool_file: PoolFile, scorer: Command) -> Program:
-    """Return the command of a scorer as it would run now."""
+    """Return the command of a scorer, with the present content of the files that it names."""
     words = tuple(pool_file.command_words(scorer.command))
     files = {word: hash_file(word) for word in words if os.path.isabs(word) and os.path.isfile(word)}
     return Program(words, files)
@@ -75,7 +75,7 @@ def untrusted(pool_file: PoolFile) -> list[Program]:
 
 
 def trust(programs: list[Program]) -> None:
-    """Approve commands on this machine, as they are now."""
+    """Record that commands are approved on this machine with the content that they have in `programs`."""
     if not programs:
         return
     path = _path()
@@ -89,17 +89,17 @@ def require_trusted(pool_file: PoolFile) -> None:
     """Check that all commands of a pool file were approved on this machine as they are now.
 
     Raises:
-        UntrustedCommand: one was not; the message says how to approve it.
+        UntrustedCommand: a command was not approved. The message says how to approve it.
     """
     for program in untrusted(pool_file):
         raise _refusal(pool_file, program)
 
 
 def trusted_program(pool_file: PoolFile, scorer: Command) -> Program:
-    """Return the command of a scorer, ready to run.
+    """Return the command of a scorer if it may run.
 
     Raises:
-        UntrustedCommand: it was not approved on this machine as it is now.
+        UntrustedCommand: the command was not approved on this machine as it is now.
     """
     program = program_of(pool_file, scorer)
     if program.identity not in _approved():
@@ -117,6 +117,7 @@ def _refusal(pool_file: PoolFile, program: Program) -> UntrustedCommand:
 
 
 def _path() -> Path:
+    """Return the path of the file of approvals."""
     return cabs_home() / "trusted_commands.json"
 
 

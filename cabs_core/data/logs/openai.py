@@ -11,10 +11,10 @@ from cabs_core.data.tables.dotted import at, first, parsed
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Return the calls of a log. OpenAI keeps no scores outside of them.
+    """Return (calls of a log, no scores). OpenAI keeps scores within the calls alone.
 
     A line of a batch's input is joined with the line of the output that has the same id. A line of the input
-    without an answer becomes a call that is still pending.
+    without an answer becomes a call with the status `pending`.
     """
     keys = ("custom_id", "recordId", "key")
     names = {id(r): next(iter(ids(*(r.get(key) for key in keys))), None) for _, r in records}
@@ -43,7 +43,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _flat(record: Record) -> Record:
-    """Return request, response, address, status and error of a record, each under one name for all forms."""
+    """Return a record with request, response, address, status and error under one name for all forms."""
     request = _object(record, "request.body", "request", "body", "params", "modelInput") or record
     answers = ("response.body", "response", "completion", "result.message", "modelOutput")
     response = _object(record, *answers) or record
