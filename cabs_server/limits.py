@@ -1,6 +1,7 @@
 """Limits of what one request, one key and one upstream may take of a worker; SECURITY.md prints the table.
 
-They protect colleagues with keys from each other's mistakes. Strangers are kept away by nginx in front.
+The limits protect callers with keys from each other's mistakes. A proxy in front, such as nginx, keeps
+strangers away.
 """
 
 from __future__ import annotations
@@ -34,13 +35,13 @@ BYTES_A_VALUE = 16
 #: 4 bytes takes up to 80 in memory
 OBJECTS = 100_000
 VALUES = 500_000
-#: how deep values may lie in each other
+#: most levels of nested values
 DEPTH = 200
 #: bytes of a body or answer beyond which a thread reads it
 SMALL = 8 << 10
 #: bytes of a body or answer beyond which it counts for its key
 COUNTED = 64 << 10
-#: bytes of such bodies, and of such answers, that a key has in a worker at once; the others wait unread
+#: bytes of such bodies, and of such answers, that a key may have in a worker; further ones wait unread
 BYTES_BY_KEY = 32 << 20
 #: bytes of an upstream's whole answer, unpacked; a packed one, or one of unknown length, counts as so many
 ANSWER = 32 << 20
@@ -56,11 +57,13 @@ _SWITCH = 0.001
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits that `cabs serve` has options for.
+    """The limits that are options of `cabs serve`.
 
     Attributes:
-        body: bytes of a body. requests_by_key, requests: requests under way of one key, and of the process;
-            a stream is under way until its end. `/healthz` and `/readyz` are not counted.
+        body: most bytes of a body.
+        requests_by_key: most requests of one key under way.
+        requests: most requests of the process under way. A stream is under way until its end. `/healthz` and
+            `/readyz` are not counted.
     """
 
     body: int = 20 << 20
@@ -69,13 +72,13 @@ class Limits:
 
 
 class RequestSlots:
-    """Counts the requests under way and the bytes of large bodies and answers of each key.
+    """Counts of the requests under way, and of the bytes of large bodies and answers, of each key.
 
-    Used from the event loop alone.
+    An object is used from the event loop alone.
 
     Attributes:
-        under_way: {key: requests under way}.
-        bodies, answers: bytes of large bodies and of large answers in memory.
+        under_way: {key: number of requests under way}.
+        bodies: bytes of large bodies in memory. answers: bytes of large answers in memory.
     """
 
     def __init__(self, limits: Limits | None = None):
@@ -91,7 +94,8 @@ class RequestSlots:
         """Count a request of a key as under way while the context lasts.
 
         Raises:
-            Refused: the key, or the process, has as many requests under way as it may.
+            Refused: the key or the process has its most requests under way. Callers without a key (`LOCAL`)
+                have the limit of the process alone.
         """
         limits = self.limits
         if self.under_way.total() >= limits.requests:
@@ -112,7 +116,7 @@ class RequestSlots:
                 self._all_ended.set()
 
     async def wait_for_end(self, seconds: float) -> None:
-        """Wait until no request is under way, at most so many seconds."""
+        """Wait until no request is under way, at most `seconds`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._all_ended.wait()
@@ -137,9 +141,9 @@ class KeyedBytes:
 
     @asynccontextmanager
     async def take(self, key: str, size: int) -> AsyncIterator[None]:
-        """Reserve `size` bytes for a key while the context lasts, waiting until there is room.
+        """Wait until there is room, and reserve `size` bytes for a key while the context lasts.
 
-        One request alone may have more than the key may have.
+        A key without reserved bytes may reserve more than `most`.
 
         Raises:
             Refused: there was no room within `BODY_SECONDS`.
@@ -161,11 +165,12 @@ class KeyedBytes:
                 self._changed.notify_all()
 
     def _fits(self, key: str, size: int) -> bool:
+        """Return True if a key may reserve `size` more bytes now."""
         return not self.taken[key] or self.taken[key] + size <= self.most
 
 
 class FairWorker:
-    """One thread that runs blocking work: one piece of each key in turn, and a key's pieces in order."""
+    """A thread that runs blocking work: one piece of each key in turn, and the pieces of one key in order."""
 
     def __init__(self, name: str):
         self._waiting: OrderedDict[str, deque[tuple[Future[Any], Callable[[], Any]]]] = OrderedDict()
@@ -187,11 +192,11 @@ class FairWorker:
         return future
 
     async def run(self, key: str, work: Callable[P, T], /, *arguments: P.args, **keywords: P.kwargs) -> T:
-        """Return the result of a piece of work. If cancelled before its turn, it is skipped."""
+        """Return the result of a piece of work. Work that is cancelled before its turn is skipped."""
         return await asyncio.wrap_future(self.submit(key, lambda: work(*arguments, **keywords)))
 
     def wait_idle(self) -> None:
-        """Block until all submitted work is done."""
+        """Block until all work that was submitted before is done."""
         with self._lock:
             keys = list(self._waiting)
         for future in [self.submit(key, bool) for key in (*keys, "")]:
@@ -205,6 +210,7 @@ class FairWorker:
         self._thread.join()
 
     def _run(self) -> None:
+        """Do the work that is submitted until `close` is called; the thread calls this method."""
         while self._tickets.get():
             self._do_next()
 
@@ -224,9 +230,9 @@ class FairWorker:
 
 
 def prepare_process() -> None:
-    """Have threads take turns more often, and large blocks go back to the system when they are freed.
+    """Have threads take turns more often, and have freed large blocks of memory go back to the system.
 
-    glibc raises the size from which it does so with every large block that is freed, so bodies would stay.
+    By default glibc keeps ever larger freed blocks, so the memory of large bodies would stay in the process.
     """
     sys.setswitchinterval(_SWITCH)
     if sys.platform == "linux":

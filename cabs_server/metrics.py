@@ -147,17 +147,17 @@ M = TypeVar("M", Counter, Histogram)
 
 
 def label_of(reason: str) -> str:
-    """Return the label for a failure's reason, whose words differ from call to call."""
+    """Return the value of the label `reason` for a failure, whose own words differ from call to call."""
     if reason.startswith("HTTP "):
         return reason.partition(":")[0]
     return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
 
 
 class Counters:
-    """Counters and histograms of this worker; safe for threads.
+    """Counters and histograms of this worker. Several threads may use them.
 
     Attributes:
-        registry: holds them for Prometheus, each with the label `worker`.
+        registry: Prometheus' registry of all of them, each with the label `worker`.
     """
 
     def __init__(self) -> None:
@@ -178,7 +178,7 @@ class Counters:
                 )
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Raise a counter by an amount of at least 0."""
+        """Raise a counter by an amount of at least 0. An unexpected value of a label becomes `OTHER`."""
         for label, values in _VALUES.get(name, {}).items():
             if labels[label] not in values:
                 labels[label] = OTHER
@@ -204,7 +204,7 @@ class Counters:
 
         Args:
             status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
-            seconds: duration of the attempt.
+            seconds: duration of the attempt. bill: its cost and token counts.
             fallback_usd: USD that the fallback model was expected to cost instead. None if that is unknown,
                 or if the router did not choose the model.
         """
@@ -234,7 +234,7 @@ def metrics_text(log: EventLog, bundle: str, counters: Counters, states: Sequenc
 
     Args:
         bundle: id of the bundle that decides.
-        states: figures of this worker that are not counted but read where they stand.
+        states: figures of this worker that are read from its objects and not counted by events.
     """
     worker = {"worker": str(os.getpid())}
     samples = [
@@ -257,7 +257,7 @@ def metrics_text(log: EventLog, bundle: str, counters: Counters, states: Sequenc
 
 
 def _of_log(log: EventLog, bundle: str) -> Iterator[Sample]:
-    """Yield the figures that all workers share."""
+    """Yield the figures from the log, which all workers share."""
     plays: dict[str, int] = {}
     for arm, status, count in log.counts():
         plays[arm] = plays.get(arm, 0) + count

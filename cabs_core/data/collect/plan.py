@@ -67,9 +67,9 @@ class Collection:
     """A collection with everything that is needed to make it.
 
     Attributes:
-        pool_file: pool file that describes it.
-        collect: its settings.
-        prompts: its prompts.
+        pool_file: pool file that describes the collection.
+        collect: settings of the collection.
+        prompts: prompts of the collection, also those beyond the sample.
         models: models to ask.
         judges: {judge: model with which it is asked}.
         order: places of the prompts in the order in which they are asked, drawn by seed.
@@ -91,7 +91,11 @@ class Collection:
         return min(sample, len(self.prompts))
 
     def calls(self, target: AskedModel, first: int = 0, last: int | None = None) -> Iterator[Question]:
-        """Yield the calls that put the prompts `first` to `last` (exclusive) of the order to a model."""
+        """Yield the calls that put the prompts `first` to `last` (exclusive) of the order to a model.
+
+        Args:
+            last: None for all prompts from `first` on, also those beyond the sample.
+        """
         for place in self.order[first:last].tolist():
             yield self.call(target, place)
 
@@ -100,7 +104,7 @@ class Collection:
         return Question(target, question(self.prompts.texts[place], self.collect.system))
 
     def spent(self, store: AnswerStore) -> tuple[float, float, int]:
-        """Return what the answers of the collection have cost, as `AnswerStore.spent` does."""
+        """Return the cost of all answers of the collection, in the form of `AnswerStore.spent`."""
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
     def answered(self, store: AnswerStore, first: int, last: int) -> int:
@@ -127,7 +131,7 @@ class Collection:
 
 
 def collection_of(pool_file: PoolFile) -> Collection:
-    """Read the prompts and the upstreams that a pool of kind `collect` names.
+    """Return the collection of a pool of kind `collect`, with the prompts and upstreams that the pool names.
 
     Raises:
         PoolError, DataError, RouterError: a file, a column or a price is missing.
@@ -330,7 +334,13 @@ def repriced(model: str, paid: float, today: float) -> str:
 
 
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
-    """Return a sentence that the budget does not allow the next prompt, or '' if it does."""
+    """Return a sentence that the budget does not allow the next prompt, or ''.
+
+    The text is '' if the budget allows the next prompt, or if all prompts have their answers.
+
+    Args:
+        spent: USD that were spent before.
+    """
     number = collection.answered(store, 0, collection.size)
     if number == collection.size:
         return ""
@@ -345,9 +355,7 @@ def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> s
 
 
 def doubts(collection: Collection) -> list[str]:
-    """Return questions about prices that look like prices of one token, which would make every estimate
-    wrong.
-    """
+    """Return questions about prices that look like USD per token, not USD per million tokens."""
     asked = {t.name: t.upstream.price for t in (*collection.models, *collection.judges.values())}
     found = [price.doubt(f"models.{name}.price") for name, price in asked.items() if price]
     return [doubt for doubt in found if doubt]

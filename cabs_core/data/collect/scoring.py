@@ -28,11 +28,14 @@ _SHOWN_FAULTS = 3
 
 @dataclass(frozen=True)
 class Cell:
-    """One answer to score. Only a program of the user sees the model.
+    """One answer to score.
 
     Attributes:
         query: id of the query.
+        prompt: text of the prompt.
+        task: task of the query.
         row: {column: text} of the columns that scorers read.
+        model: model that answered. Judges are not told the model; programs of the user are.
         state: state of the answer, as in `StoredAnswer`.
         text: text of the answer. None if it was not kept or there is none.
     """
@@ -52,7 +55,7 @@ class Scored:
 
     Attributes:
         score: [N] in [0, 1], NaN if an answer has no score.
-        parts: {scorer: [N] its scores, NaN if it gives none}.
+        parts: {scorer: [N] scores in [0, 1], NaN if the scorer gives an answer no score}.
         preferences: {judge that compares: (place of the answer, share of wins when it stands first, share of
             wins when it stands second)}.
         spent: cost of judging in this run, USD.
@@ -278,7 +281,11 @@ def _questions(
 
 
 def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:
-    """Return {scorer: its kind, weight and tasks, and for a judge its model}, for records."""
+    """Return {scorer: settings} as JSON values, for the record of an artifact.
+
+    The settings are kind, weight and tasks, and for a judge also its model, whether it has labels, and the
+    model against which it compares.
+    """
     return {
         s.called: {
             "kind": s.kind,

@@ -186,7 +186,7 @@ class AnswerText:
 
 
 class _AnswerParts(NamedTuple):
-    """Places of a whole answer that hold its text, its refusal and its finish reason, as they stand there."""
+    """Values of a whole answer that hold its text, its refusal and its finish reason, unchanged."""
 
     content: Any
     refusal: Any
@@ -198,7 +198,7 @@ def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | No
 
     Args:
         answer: parsed JSON of a reply that is no stream.
-        dialect: one of the four dialects. Its names are those of chat for any other value.
+        dialect: one of the four dialects. Any other value counts as chat.
     """
     if dialect == "messages":
         parts: _AnswerParts | None = _AnswerParts(answer.get("content"), None, answer.get("stop_reason"))
@@ -232,7 +232,7 @@ def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | No
 
 
 def _parts_of_responses(answer: Mapping[str, Any]) -> _AnswerParts | None:
-    """Return the parts of an answer in the responses dialect, or None if it has no output."""
+    """Return the parts of an answer in the responses dialect, or None if the answer has no output."""
     details = answer.get("incomplete_details")
     if isinstance(details, Mapping):
         finish = details.get("reason")

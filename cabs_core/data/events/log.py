@@ -65,7 +65,7 @@ _ADD_BODY = f"INSERT INTO bodies ({', '.join(BODIES)}) VALUES ({', '.join('?' * 
 
 
 class EventLog(EventReads):
-    """Log that appends and reads events. Safe for threads, and for processes that open one log.
+    """A log that appends and reads events. Several threads, and several processes, may use one log.
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
@@ -135,7 +135,7 @@ class EventLog(EventReads):
         Args:
             bundle: id of the bundle.
             identity: identity of the encoder that made the embeddings of its decisions (`Manifest.identity`).
-            arms: names of the models between which it decides.
+            arms: names of the models between which the bundle decides.
         """
         sql = "INSERT INTO about (name, value) VALUES (?, ?) ON CONFLICT (name) DO NOTHING"
         since = json.dumps({"ts": time.time(), "arms": list(arms)})
@@ -149,7 +149,8 @@ class EventLog(EventReads):
     def checkpoints(self, bundle: str | Path) -> Path | None:
         """Return the folder for checkpoints of the learnt state, or None for a log in memory.
 
-        It lies next to the log's file. For a log in PostgreSQL it lies next to the default log of the bundle.
+        The folder lies next to the log's file, or, for a log in PostgreSQL, next to the default log of the
+        bundle.
         """
         if self.dialect == "postgres":
             return learned_folder(default_log(bundle)) / self.id[:16]
@@ -216,14 +217,13 @@ class EventLog(EventReads):
     def add_reward(
         self, decision_id: str, score: float, cost: float, source: str, key: str, *, turn: str | None = None
     ) -> str:
-        """Append a reward. The first reward of a decision teaches, later ones from other keys are stored
-        only.
+        """Append a reward. The first reward of a decision teaches; later ones are stored only.
 
         Args:
             score: score in [0, 1].
             cost: cost of the call in USD.
             source: who gives the score.
-            key: identity of the reward, so that a repeated request is recorded once.
+            key: unique key of the reward, by which a repeated request is recorded once.
             turn: id of the turn of the conversation that was scored, if it kept the decision's model.
 
         Returns:
@@ -231,7 +231,7 @@ class EventLog(EventReads):
             the key has another score or decision.
 
         Raises:
-            UnknownDecision: the log has no such decision.
+            UnknownDecision: the log has no such decision, or it was taken back.
             RouterError: the decision has `MOST_SCORES` scores already.
         """
 
@@ -294,7 +294,7 @@ class EventLog(EventReads):
         return self.database.transaction(work, append=True)
 
     def lease(self) -> tuple[str, float] | None:
-        """Return (holder, seconds until the lease expires), or None if nobody has taken it.
+        """Return (holder, seconds until the lease expires), or None if nobody has taken the lease.
 
         The seconds are negative if the lease has expired, and above LONGEST_LEASE if it was taken while a
         clock was ahead.

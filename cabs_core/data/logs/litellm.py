@@ -13,7 +13,7 @@ _AWAITED = [f"a{name}" for name in _CHATS]
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
-    """Return each record as an entry. LiteLLM keeps no scores outside of them."""
+    """Return (an entry for each record, no scores). LiteLLM keeps scores within the records alone."""
     return [LoggedCall(number, (r,), scores=feedback(r)) for number, r in records], []
 
 
