@@ -1,7 +1,7 @@
 """Bodies of requests: bytes that are read within limits, and their JSON.
 
-A request waits as the bytes that came. Its fields are looked at one by one, so that a field that is not
-changed goes on byte for byte (`top_fields`, `encoded`).
+A request is kept as the bytes that came. A field that is not changed is sent on byte for byte (`top_fields`,
+`encoded`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BOM = b"\xef\xbb\xbf"
 
 
 def _no_number(name: str) -> None:
-    """Refuse NaN, Infinity and -Infinity, which Python reads, and which no JSON has."""
+    """Raise ValueError for NaN, Infinity and -Infinity, which are no JSON but which Python would read."""
     raise ValueError(name)
 
 
@@ -72,12 +72,17 @@ async def read_body(request: Request) -> bytes:
 
 
 async def read_json(request: Request) -> dict[str, Any]:
-    """Return the JSON object that a small request brings. Raises Refused: see `read_body`, `parse_body`."""
+    """Return the JSON object in the body of a small request.
+
+    Raises:
+        Refused: see `read_body` and `parse_body`.
+    """
     content = await read_body(request)
     return parse_body(content)
 
 
 def _too_large(most: int) -> Refused:
+    """Return the error for a body of more than `most` bytes."""
     return Refused(413, f"the request is larger than {most >> 20} MiB")
 
 
@@ -85,7 +90,7 @@ def parse_body(content: bytes) -> dict[str, Any]:
     """Return the JSON object in a body.
 
     Raises:
-        Refused: the body is no JSON object, or has too many values.
+        Refused: the body is no JSON object, or has too many or too deeply nested values.
     """
     check_values(content, most_objects=limits.OBJECTS, most_values=limits.VALUES)
     try:
@@ -98,6 +103,11 @@ def parse_body(content: bytes) -> dict[str, Any]:
 
 
 def _decoded(content: bytes) -> Any:
+    """Return the value of JSON, in which a text may hold half a surrogate pair.
+
+    Raises:
+        ValueError: the bytes are no JSON.
+    """
     try:
         return _ANY.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):  # half a surrogate pair, as JavaScript cuts texts
@@ -105,14 +115,17 @@ def _decoded(content: bytes) -> Any:
 
 
 def check_values(content: bytes, *, most_objects: int | None = None, most_values: int | None = None) -> None:
-    """Refuse JSON with more values than its size warrants, or with values too deep in each other.
+    """Check that JSON has not too many values, and that no values are nested too deeply.
+
+    JSON may have `limits.FEWEST_VALUES` objects and lists, and another one for each `limits.BYTES_A_VALUE`
+    bytes.
 
     Args:
-        most_objects: objects and lists that it may have, however large it is; None: by its size alone.
-        most_values: values of every kind; None: any number.
+        most_objects: most objects and lists whatever the size of the JSON. None sets no such limit.
+        most_values: most values of every kind. None sets no limit.
 
     Raises:
-        Refused: 400.
+        Refused: the JSON passes a limit (status 400).
     """
     most = limits.FEWEST_VALUES + len(content) // limits.BYTES_A_VALUE
     if most_objects is not None:
@@ -161,7 +174,13 @@ def _outside_texts(content: bytes) -> Iterator[bytes]:
 
 
 def top_fields(content: bytes) -> dict[str, Any]:
-    """Return the fields of a JSON object, each as the bytes that it came in (`msgspec.Raw`)."""
+    """Return the fields of a JSON object, each as the bytes that came (`msgspec.Raw`).
+
+    If a text holds half a surrogate pair, the fields are parsed values.
+
+    Raises:
+        Refused: see `parse_body`.
+    """
     try:
         return dict(_FIELDS.decode(content))
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -169,17 +188,19 @@ def top_fields(content: bytes) -> dict[str, Any]:
 
 
 def value_of(field: Any) -> Any:
-    """Return the value of a field of `top_fields`."""
+    """Return the parsed value of a field of `top_fields`."""
     if isinstance(field, msgspec.Raw):
         return _decoded(bytes(field))
     return field
 
 
 def encoded(fields: Mapping[str, Any]) -> bytes:
-    """Return the JSON of fields; those of `top_fields` go on byte for byte.
+    """Return the JSON of fields. Fields of `top_fields` are written byte for byte as they came.
+
+    If a text holds half a surrogate pair, all fields are written anew.
 
     Raises:
-        Refused: 400, if a value cannot be written.
+        Refused: a value cannot be written (status 400).
     """
     try:
         try:

@@ -4,8 +4,8 @@
         answer = await attempt_one_of(states)
         candidates.note(answer)
 
-Each round gives the models that may be drawn next, so that the propensity of a decision is that of the models
-that could be asked.
+Each round gives the models that may be drawn next. The propensity of a decision is therefore the probability
+among the models that could be asked.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cabs_server.call import Answer
 from cabs_server.connections import UpstreamState
 from cabs_server.refusals import Refusals, RequestKind
 
-#: refusals that nothing names after which a 400 is the caller's own mistake
+#: number of refusals that no rule explains after which a 400 is taken for the caller's own mistake
 _UNCERTAIN = 2
 
 
@@ -25,9 +25,11 @@ class Candidates:
     """Rounds of models that may answer a request.
 
     Args:
-        states: the models that can take the request. most: models that are asked at most; None: all.
-        refusals, kind: models that refuse such a request by a rule of their own are left out while others are
-            there.
+        states: the models that can take the request.
+        most: most models that are asked. None asks all.
+        refusals: memory of the models that refuse requests of a kind. Such models are left out as long as
+            there are others.
+        kind: kind of the request.
     """
 
     def __init__(
@@ -49,17 +51,25 @@ class Candidates:
             yield rest
 
     def note(self, answer: Answer) -> None:
-        """Note that a model did not answer, so that another one is asked."""
+        """Note that a model did not answer. The next rounds are without this model."""
         self._asked.add(answer.model)
         if answer.failure is Meaning.MODEL_REFUSES_FIELD and not answer.is_certain:
             self._uncertain.append(answer.model)
 
     @property
     def is_mistake(self) -> bool:
-        """True if two models refused the request without a name for it: then the caller made a mistake."""
+        """True if two models refused the request for reasons that no rule explains.
+
+        The request is then taken for a mistake of the caller.
+        """
         return len(self._uncertain) >= _UNCERTAIN
 
     def _rest(self) -> list[UpstreamState]:
+        """Return the models that were not asked and may answer now.
+
+        If others are left, models are left out whose account refused the request without an explanation, that
+        refuse this kind of request, or whose breaker is open.
+        """
         rest = [state for state in self._states if state.model not in self._asked]
         if self._uncertain:
             places = {state.upstream.account for state in self._states if state.model in self._uncertain}

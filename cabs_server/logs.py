@@ -23,7 +23,7 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """Writes a record as a JSON object: time (UTC), level, logger, message, request_id, and `extra`."""
+    """A formatter of records as JSON objects: time (UTC), level, logger, message, request_id, and `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
@@ -44,9 +44,9 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Writes a record for people.
+    """A formatter of records as text for people.
 
-    No text of a caller or a provider begins a line: line breaks are escaped, and tracebacks are indented.
+    Line breaks are escaped and tracebacks are indented, so no text of a caller or a provider begins a line.
     """
 
     def format(self, record: logging.LogRecord) -> str:

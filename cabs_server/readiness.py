@@ -18,10 +18,10 @@ SCARCE = 64 << 20
 
 
 class Readiness:
-    """Finds out whether requests would be answered now.
+    """A check of whether requests would be answered now.
 
     Args:
-        forwards: whether the server calls upstreams.
+        forwards: True if the server calls upstreams.
     """
 
     def __init__(self, keeper: Keeper, forwarder: Forwarder, joins: Joins, *, forwards: bool):
@@ -36,8 +36,9 @@ class Readiness:
     async def state(self) -> tuple[str, list[str]]:
         """Return the state and its problems as sentences.
 
-        The state is `ready`, `degraded` (requests are answered, with problems) or `not ready`. The log was
-        checked at most `HOLDS` seconds ago.
+        The state is `ready`, `degraded` (requests are answered, with problems) or `not ready` (the breakers
+        of all models are open, or decisions cannot be logged and `fail_closed` is set). The log was checked
+        at most `HOLDS` seconds ago.
         """
         async with self._lock:
             if time.monotonic() >= self._checked_until:
@@ -61,13 +62,13 @@ class Readiness:
         return ("degraded" if problems else "ready"), problems
 
     def _consequence(self) -> str:
-        """Return what happens to requests while the log cannot be used."""
+        """Return in words what happens to requests while the log cannot be used."""
         if self.forwarder.settings.fail_closed:
             return "requests get 503"
         return "the fallback model answers, nothing is learnt"
 
     async def _check_log(self) -> list[str]:
-        """Write to the log as a decision does. Return the problems of log, disk and recent decisions."""
+        """Write a note to the log, and return the problems of log, disk and recent decisions."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.forwarder.worker.run("", self.keeper.router.log.check)

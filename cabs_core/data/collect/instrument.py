@@ -117,7 +117,7 @@ def measure(
     models: Sequence[str],
     lengths: np.ndarray,
 ) -> dict[str, Any]:
-    """Return figures about a judge from n labelled answers.
+    """Return figures about a judge from n answers that people labelled.
 
     Args:
         judge: the upstream's name of the judge's model.
@@ -131,7 +131,8 @@ def measure(
         JSON values: labelled (n), prompts (number of different queries), agreement (share of equal verdicts),
         kappa, length (score per doubling of an answer's length), length of wrong answers (the slope among
         answers that people reject), models ({model: mean of judge minus people}), own family (error on models
-        of the judge's maker minus error on others; absent if all answers or none are from its maker).
+        of the judge's maker minus error on others; absent if all answers or none are from its maker). Each
+        figure but the two counts is a `Sampled` as a dict, with an interval.
     """
     error = judged - people
     doublings = np.log2(np.maximum(lengths, 1))
@@ -166,8 +167,9 @@ def measure(
 
 
 def _gap(error: np.ndarray, own_family: np.ndarray) -> float:
-    """Return the mean error on models of the judge's maker minus that on others, or NaN if one group is
-    empty.
+    """Return the mean error on models of the judge's maker minus the mean error on others.
+
+    Return NaN if one of the groups is empty.
     """
     if not own_family.any() or own_family.all():
         return float("nan")
@@ -181,8 +183,9 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
         shares: (query, share of wins when first, share of wins when second) of each pair.
 
     Returns:
-        first: mean of the first share minus the second; flips: share of pairs whose winner depends on the
-            order.
+        first: mean of the first share minus the second.
+        flips: share of pairs whose winner depends on the order.
+        Both are `Sampled` as a dict, with an interval.
     """
     gaps = np.array([first - second for _, first, second in shares])
     queries = [query for query, _, _ in shares]
@@ -198,7 +201,8 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
     Intervals are corrected for the number of figures that are looked at.
 
     Args:
-        measured: figures of `measure`.
+        measured: figures of `measure`, which are absent if people labelled no answer, and the figures of
+            `position` as `position` if the judge compares.
     """
     if not measured.get("labelled"):
         return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]

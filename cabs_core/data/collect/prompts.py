@@ -52,7 +52,9 @@ class Prompts:
 
 
 def read_prompts(pool_file: PoolFile) -> Prompts:
-    """Return the prompts of a pool whose source is `collect`: those of a table, or those of a log, each once.
+    """Return the prompts of a pool whose source is `collect`, from a table or a log, each once.
+
+    Prompts of tasks that the pool leaves out are not returned.
 
     Raises:
         PoolError, DataError: the file does not exist, lacks a column, or holds a wrong value.
@@ -107,7 +109,7 @@ def read_prompts(pool_file: PoolFile) -> Prompts:
 
 
 def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
-    """Return the prompts of a log, each text once.
+    """Return the prompts of a log, each text once, with `all` as their task.
 
     Raises:
         DataError: a scorer needs a column, which a log does not have.
@@ -130,10 +132,11 @@ def _of_a_log(path: Path, pool_file: PoolFile) -> Prompts:
 
 
 def _each_once(prompts: Prompts, table: Table, *, named: bool) -> Prompts:
-    """Return the prompts without repeated ones.
+    """Return the prompts without repeated ids.
 
     Args:
-        named: True if the ids come from a column. An id may then stand in the table only once.
+        named: True if the ids come from a column, in which each id may stand only once. Other ids are hashes
+            of the texts.
 
     Raises:
         DataError: an id stands at two texts, or twice in a column of ids.

@@ -21,7 +21,7 @@ COLUMN = "column "
 
 
 def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
-    """Return every collected prompt with score, cost, tokens and latency of every model.
+    """Return the outcomes of every collected prompt: score, cost, tokens and latency of every model.
 
     Args:
         inputs: folders of the artifacts answers and scores.
@@ -40,7 +40,7 @@ def read_collected(inputs: Mapping[str, Path]) -> RawOutcomes:
 def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -> np.ndarray | None:
     """Return the labels of people, [N, K] in [0, 1], NaN where nobody labelled an answer.
 
-    A label counts only if the score of its answer is the score of the judge that the labels measure.
+    A label counts only if the score of its answer equals the score by the judge that the labels measure.
 
     Args:
         folder: folder of the artifact `scores`.

@@ -1,4 +1,4 @@
-"""The meaning of a reply: whether the model answered, and otherwise what is wrong with whom.
+"""The meaning of a reply: an answer, or a fault of the model, the account, the provider or the caller.
 
     meaning(400, {}, b'{"error": {"message": "prompt is too long"}}') == "too_long"
 
@@ -7,8 +7,8 @@ example). Otherwise the words of the error are searched for lost state, then the
 looked up in `CODES`, and last its words are searched for "too long", "filtered" and "account". 429 and 5xx
 have orders of their own, since providers use them for several things.
 
-A 400 or 422 that matches nothing is a rule of this provider or a mistake of the caller. `judge` then says
-that it is not certain, and the server asks one model of another provider.
+A 400 or 422 that matches nothing is a rule of this provider or a mistake of the caller. The judgement of
+`judge` is then not certain, and the server asks one model of another provider.
 """
 
 import email.utils
@@ -224,11 +224,11 @@ _LONGEST_MESSAGE = 4000
 
 
 class Judgement(NamedTuple):
-    """Meaning of a reply, and whether the meaning is certain.
+    """The meaning of a reply, and whether the meaning is certain.
 
     Attributes:
-        is_certain: False for a reply such as 400 or 422 that no rule explains. It may be a rule of this
-            provider alone or a mistake of the caller. A call to a model of another provider shows which.
+        is_certain: False for a reply such as 400 or 422 that no rule explains. The cause may be a rule of
+            this provider alone or a mistake of the caller. A call to a model of another provider shows which.
     """
 
     meaning: Meaning
@@ -241,7 +241,7 @@ def meaning(status: int, headers: Mapping[str, str], body: Any) -> Meaning:
 
 
 def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
-    """Return the meaning of a reply.
+    """Return the meaning of a reply, and whether the meaning is certain.
 
     Args:
         status: HTTP status.
@@ -366,8 +366,8 @@ def _codes_of(headers: Mapping[str, str], data: Any) -> list[str]:
 def _words_of(data: Any) -> str:
     """Return the message of an error without quoted texts that hold a space.
 
-    Such a text is taken for words of the caller that the error repeats. Left in, they could look like the
-    words of another error.
+    Such a text is taken for words of the caller that the error repeats. They could look like the words of
+    another error.
     """
     message = read_error(data)[1][:_LONGEST_MESSAGE]
     return _QUOTED.sub(lambda quoted: "" if re.search(r"\s", quoted[2]) else quoted[0], message)
@@ -408,7 +408,7 @@ def parse_body(body: Any) -> Any:
     """Return the JSON of a body.
 
     A body that is no JSON is returned as an error {"message": its first 4,000 characters}, or as None if it
-    holds no words. A value that is neither text nor bytes is returned as it is, since it is JSON already.
+    holds no words. A value that is neither text nor bytes is parsed JSON already, and is returned unchanged.
     """
     if not isinstance(body, str | bytes):
         return body

@@ -80,9 +80,7 @@ class EventReads:
         return {str(name).removeprefix(ENCODER): str(value) for name, value in rows}
 
     def arm_sets(self) -> list[tuple[float, str, list[str]]]:
-        """Return (time of first use, bundle, its arms) of the bundles that have opened this log, oldest
-        first.
-        """
+        """Return (time of first use, bundle, arms) of the bundles that have opened this log, oldest first."""
         rows = self._all("SELECT name, value FROM about WHERE name LIKE ?", (f"{ARMS}%",))
         sets = [(json.loads(value), str(name).removeprefix(ARMS)) for name, value in rows]
         return sorted((float(known["ts"]), bundle, list(known["arms"])) for known, bundle in sets)
@@ -114,7 +112,7 @@ class EventReads:
         return None
 
     def turns_before(self, turn: Logged) -> list[Logged]:
-        """Return the last 20 calls of a turn's session before it, of the same caller, newest first."""
+        """Return the last 20 calls before a turn in its session, of the same caller, newest first."""
         caller = "d.caller = ?"
         values = [turn.caller]
         if turn.caller is None:
@@ -144,11 +142,11 @@ class EventReads:
         return float(mean)
 
     def played(self, after: int, bundles: list[str]) -> tuple[int, dict[str, int]]:
-        """Count the models that copies of some bundles drew since a decision.
+        """Count the models that some bundles drew since a decision.
 
         Args:
-            after: number of that decision; later ones count.
-            bundles: ids of the copies.
+            after: number of that decision; later decisions count.
+            bundles: ids of the bundles.
 
         Returns:
             (number of the newest decision of the log, {arm: number of draws}). Removed decisions count.
@@ -182,16 +180,16 @@ class EventReads:
     def lessons(
         self, after: int, limit: int, bundles: list[str]
     ) -> tuple[list[tuple[Logged, Reward]], int, int]:
-        """Return the next rewards that teach copies of some bundles, with their decisions.
+        """Return the next rewards that teach, with their decisions, for decisions of some bundles.
 
         Args:
-            after: number of a reward; later ones are read.
-            limit: most rewards that are looked at.
-            bundles: ids of the copies.
+            after: number of a reward; later rewards are read.
+            limit: most rewards that are looked at, of all bundles.
+            bundles: ids of the bundles.
 
         Returns:
             (decisions with their rewards, in order; number of rewards that were looked at; number of the last
-            one).
+            reward that was looked at, or `after` if there is none).
         """
         marks = ", ".join("?" * len(bundles))
 
@@ -216,12 +214,12 @@ class EventReads:
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
         """Return the newest decisions whose score is wanted and has not come.
 
-        They are ordered by time and not by what they would teach, since the scores that come for the first of
-        a queue must be a fair sample of the marked decisions.
+        The decisions are ordered by time and not by how much they would teach. The first decisions of the
+        list are then a fair sample of the marked decisions.
 
         Args:
             limit: most decisions that are returned.
-            caller: key whose decisions are returned. None returns those of all keys.
+            caller: key whose decisions are returned. None returns decisions of all keys.
         """
         sql = f"""SELECT {COLUMNS} FROM {FROM} WHERE d.marked = 1 AND d.retracted = 0
             AND d.status NOT IN ({", ".join("?" * len(ANSWERLESS))})
@@ -247,8 +245,9 @@ class EventReads:
         return self.database.stream(sql, (bundle,))
 
     def recent_scores(self, bundle: str, arm: str, limit: int) -> list[tuple[str, float, np.ndarray, float]]:
-        """Return (hash of the prompt, its length, its embedding, score) of a model's draws that teach, newest
-        first.
+        """Return (hash, length and embedding of the prompt, score) of a model's draws that teach.
+
+        The newest reward is first.
         """
         sql = """SELECT d.prompt_hash, d.prompt_length, b.embedding, r.score FROM rewards r
             JOIN decisions d ON d.id = r.decision_id JOIN bodies b ON b.seq = d.seq
@@ -260,7 +259,7 @@ class EventReads:
         ]
 
     def failures(self, bundle: str) -> list[tuple[str, str, int, float]]:
-        """Return (arm, reason, calls, time of the last) of a bundle's failed and refused calls, ten at most.
+        """Return (arm, reason, number of calls, time of the last) of failures and refusals, ten at most.
 
         Reasons that differ only in numbers other than an HTTP status count together, under the most frequent
         reason.
@@ -320,11 +319,11 @@ class EventReads:
         return self.database.transaction(work)
 
     def calls_since(self, bundle: str, ts: float) -> int:
-        """Return the number of a bundle's calls after a time in seconds since 1970."""
+        """Return the number of a bundle's calls after a time in seconds since 1970, without removed rows."""
         return int(self._one("SELECT COUNT(*) FROM decisions WHERE bundle = ? AND ts > ?", (bundle, ts))[0])
 
     def reward_count(self) -> int:
-        """Return the number of rewards that were recorded."""
+        """Return the number of rewards that were ever recorded, also of those taken back or removed."""
         return int(self._one("SELECT COALESCE(SUM(rewards), 0) FROM tallies")[0])
 
     def spent(self, since: float = 0.0) -> float:
@@ -333,7 +332,11 @@ class EventReads:
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
     def totals(self, day: int) -> tuple[int, float]:
-        """Return (requests that were served, cost of all calls in USD) of a UTC day, counted from 1970."""
+        """Return (number of served requests, cost in USD of the calls that ended) of a UTC day.
+
+        Args:
+            day: UTC day, counted from 1970.
+        """
         marks = ", ".join("?" * len(SERVED))
         sql = (
             f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "

@@ -30,7 +30,7 @@ _OF_CALLS = tuple("inputs input messages prompt request attributes outputs outpu
 
 
 def is_score(record: Record) -> bool:
-    """Return True if a record is a score of a call that stands elsewhere in the log."""
+    """Return True if a record is a score and no call: it names an id, a score and a value."""
     if any(record.get(name) not in (None, "") for name in _OF_CALLS):
         return False
     return bool(_about(record)) and first(record, *_NAMES) is not None and first(record, *_VALUES) is not None
@@ -51,7 +51,7 @@ def scores_of(record: Record) -> list[Score]:
 
 
 def _about(record: Record) -> tuple[Any, ...]:
-    """Return the ids that a score names. Of a reference of Weave the last part is the id."""
+    """Return the ids that a score names. The id in a reference of Weave is its last part, and comes first."""
     reference = record.get("weave_ref")
     if isinstance(reference, str):
         call = reference.rpartition("/")[2]

@@ -39,12 +39,12 @@ def command_score(words: Sequence[str], answer: Mapping[str, Any], seconds: floa
 
     Args:
         words: the program and its arguments; no shell reads them.
-        answer: JSON values, handed over as one line on standard input.
+        answer: JSON values, which the program gets as one line on standard input.
         seconds: most time that the program may take.
 
     Raises:
-        ScoreFault: it cannot be started, passes a limit, fails, or prints something else than a number in
-            [0, 1].
+        ScoreFault: the program cannot be started, passes a limit, fails, or prints something else than a
+            number in [0, 1].
     """
     line = json.dumps(dict(answer), ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     with tempfile.TemporaryDirectory(prefix="cabs-score-") as folder:
@@ -69,7 +69,11 @@ def command_score(words: Sequence[str], answer: Mapping[str, Any], seconds: floa
 
 
 def _run(words: Sequence[str], line: bytes, seconds: float, folder: str) -> tuple[int, bytes, bytes]:
-    """Run a program to its end. Return its status, its standard output and its standard error."""
+    """Run a program to its end. Return (status, standard output, standard error).
+
+    Raises:
+        ScoreFault: the program cannot be started, or passes a limit.
+    """
     deadline = time.monotonic() + seconds
     try:
         process = subprocess.Popen(
@@ -99,10 +103,11 @@ def _run(words: Sequence[str], line: bytes, seconds: float, folder: str) -> tupl
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> tuple[bytes, bytes]:
-    """Write the line and read both outputs until the program closes them.
+    """Write the line, and return both outputs once the program has ended or has closed them.
 
     Raises:
-        TimeoutError: the deadline passed. ScoreFault: the program printed more than is allowed.
+        TimeoutError: the deadline passed.
+        ScoreFault: the program printed more than `MOST_OUTPUT` bytes.
     """
     assert process.stdin and process.stdout and process.stderr
     printed = {process.stdout: bytearray(), process.stderr: bytearray()}
@@ -143,5 +148,5 @@ def _exchange(process: subprocess.Popen[bytes], line: bytes, deadline: float) ->
 
 
 def _short(output: bytes) -> str:
-    """Return the end of an output as text."""
+    """Return the last 300 characters of an output as one line of text."""
     return " ".join(output.decode("utf-8", "replace").split())[-300:]

@@ -44,7 +44,7 @@ def item_of(prompt: str, answer: str) -> str:
 
 
 def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> LabelTable:
-    """Read labels. Rows without a score are left out.
+    """Return the labels in a table, without rows that have no score.
 
     Args:
         score_range: (worst, best) score that can be given.
