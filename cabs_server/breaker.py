@@ -46,7 +46,7 @@ class Suspicion(NamedTuple):
 
 
 class Breaker:
-    """A circuit breaker of one upstream in this process. It is used from one thread.
+    """A circuit breaker of one upstream in this process, which is used from one thread.
 
     Args:
         failures: least number of failures that open the breaker, >= 1.

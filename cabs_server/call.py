@@ -58,7 +58,7 @@ class ClientRequest:
         ends: deadline in seconds of the monotonic clock.
         chat: facts that were read from the body.
         kind: kind of the request for `Refusals`.
-        resources: stack of everything that the request opens. It closes when the answer was sent.
+        resources: stack of everything that the request opens, closed when the answer was sent.
         large: stack that holds the memory reserved for a large body. `release_body` closes it.
     """
 

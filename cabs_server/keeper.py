@@ -19,7 +19,7 @@ from cabs_core.router.router import Router
 LEASE_SECONDS = 15.0
 #: seconds after which a change that could not be used is tried again, since what was missing may be there now
 RETRY_SECONDS = 5.0
-#: pause after the whole log was learnt again, as a multiple of the time that it took
+#: pause after the whole log was learnt again, as a multiple of the duration of that pass
 PAUSE_FACTOR = 3.0
 logger = logging.getLogger("cabs.serve")
 
@@ -34,7 +34,8 @@ class Keeper:
         also: a further file that `make` reads. A change of this file reloads the router, too.
         every: seconds between two looks at the log and the files.
         checkpoint: seconds between two checkpoints, which only the holder of the lease writes.
-        tick: called at every look with the router and whether this process holds the lease.
+        tick: function that is called at every look with the router, and with True if this process holds the
+            lease.
 
     Attributes:
         router: the router that decides now.
@@ -80,7 +81,7 @@ class Keeper:
         """Stop the thread, write a checkpoint if this process gets the lease, and close the log.
 
         Args:
-            also: function that ends work that `tick` began. It is called once the thread has ended.
+            also: function that ends work that `tick` began, called once the thread has ended.
         """
         self._stop.set()
         if self._thread.is_alive():

@@ -65,7 +65,7 @@ class Secrets:
 
 
 class SecretsInStream:
-    """A replacer of keys in the pieces of one stream. It keeps the beginning of a key for the next piece."""
+    """A replacer of keys in the pieces of a stream, which keeps the beginning of a key for the next piece."""
 
     def __init__(self, secrets: Secrets):
         self._secrets = secrets

@@ -59,7 +59,7 @@ class Events:
         self._rest = bytearray()
         #: number of bytes at the beginning of `_rest` in which no end of the event begins
         self._searched = 0
-        #: whether `_rest` belongs to an event that was too long to hold, and passes on unread
+        #: True if `_rest` belongs to an event that was too long to hold, and is passed on unread
         self._is_passing = False
 
     @property
@@ -103,7 +103,10 @@ class Events:
         return taken
 
     def end(self) -> bytes:
-        """Return the last event if the stream ended without an empty line behind it, otherwise b''."""
+        """Return the bytes that are left at the end of the stream, as the client gets them.
+
+        They are the last event if no empty line came after it, or the end of an event that was too long.
+        """
         event = self._take(len(self._rest))
         if event.strip() and not self._is_passing:
             return self._read(event)

@@ -78,7 +78,7 @@ async def read_whole(
 ) -> bytes | None:
     """Return the body of a response, or None if it has more than `limits.ANSWER` bytes.
 
-    A body of more than `limits.COUNTED` bytes reserves memory for its key until `resources` close. They close
+    A body of more than `limits.COUNTED` bytes reserves memory for its key until `resources` close. That is
     when the answer was sent, which a client that does not read may delay.
 
     Args:

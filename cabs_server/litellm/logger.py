@@ -110,7 +110,7 @@ class CabsLogger(CustomLogger):
 
     @router.setter
     def router(self, router: Router) -> None:
-        """Use an open router from now on, and stop to follow the folder."""
+        """Use an open router from now on, and stop following the folder."""
         if self._keeper is not None:
             atexit.unregister(self._keeper.stop)
             self._keeper.stop()

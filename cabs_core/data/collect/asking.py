@@ -259,7 +259,7 @@ def ask(
         progress: progress of the collection, which is updated.
         collect: settings of the collection.
         store: store in which every call and its end are recorded.
-        purse: budget. Its `refused` says whether it stopped a call.
+        purse: budget. Its `refused` becomes True if the budget stopped a call.
         notify: called with sentences about the progress.
         lanes: {model: its state} of earlier rounds, which is updated. A model that was given up is not asked.
 

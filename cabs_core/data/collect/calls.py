@@ -143,7 +143,7 @@ class Reply:
 
     Attributes:
         means: meaning by `endpoints.replies`.
-        answer: final answer. It is there if the meaning is answered, too_long or filtered.
+        answer: final answer. None unless the meaning is answered, too_long or filtered.
         note: words about a reply without an answer.
         wait: seconds that the upstream asks to wait, or None.
         billed: True if there is no answer and the upstream may charge for the call. Such a call counts with

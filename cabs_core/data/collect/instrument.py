@@ -19,7 +19,7 @@ from cabs_core.base.units import percentage, percentages
 
 #: Kappa below which agreement counts as low. "Substantial" begins here in Landis and Koch 1977.
 LOW_KAPPA = 0.6
-#: Share of refused or truncated answers of a model from which on it is reported.
+#: Smallest share of refused or truncated answers, and smallest error of a judge on a model, that is reported.
 NOTABLE = 0.05
 #: (maker of models, pattern of their names)
 _FAMILIES = (

@@ -203,8 +203,8 @@ def _judged(
 ) -> tuple[int, list[int], float]:
     """Count the calls of a judge over all answers of the collection.
 
-    If an answer is known, the question about it is known exactly, and so is whether it was asked. The size of
-    other questions is estimated.
+    The question about a known answer is known exactly, and is not counted as left if the store has its reply.
+    The size of other questions is estimated.
 
     Args:
         out: {model: expected output tokens of its answers}.

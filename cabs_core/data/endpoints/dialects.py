@@ -143,8 +143,8 @@ def build_request(
 ) -> dict[str, Any]:
     """Return the body of a request in a dialect.
 
-    Dialects other than chat have one field for the limit of output tokens. It gets the largest of the limits
-    that `params` has under the names of chat.
+    Dialects other than chat have one field for the limit of output tokens. This field gets the largest of the
+    limits that `params` has under the names of chat.
 
     Args:
         messages: messages of the chat dialect, with role (system, user or assistant) and content (a text).
@@ -175,7 +175,7 @@ class AnswerText:
     """Text of an answer, and how the answer ended.
 
     Attributes:
-        text: text of the answer. It is the words of the refusal if a refused answer has no other text.
+        text: text of the answer, or the words of the refusal if a refused answer has no other text.
         state: answered, refused (by the model or by a filter) or truncated (at the limit of tokens).
         finish: finish reason in the provider's words, at most 40 characters. None if the provider gives none.
     """

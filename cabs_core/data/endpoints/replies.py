@@ -194,13 +194,13 @@ _ACCOUNT = (
     ),
     re.compile(r"account.{0,40}(?:suspended|deactivated|not active)", re.I),
 )
-#: Words of an error of a content filter. With a 403 they show that the key is not at fault.
+#: Words of an error of a content filter. A 403 with such words is not a fault of the key.
 _FILTERED = re.compile(
     r"content[ _](?:filter|management|polic|exists risk)|flagged|moderation|usage polic|guardrail|"
     r"violates usage",
     re.I,
 )
-#: Words of throttling. Some of these errors also match `_TOO_LONG`, so they are looked for first.
+#: Words of throttling, which are looked for first, since some of these errors also match `_TOO_LONG`.
 _BUSY = re.compile(r"throttl|wait before trying again", re.I)
 #: Words of a 429 for a request that is too large to pass at any time, so that a wait changes nothing.
 _LARGER_THAN_LIMIT = re.compile(rf"request too large|too large for|{_LONG_CONTEXT}", re.I)

@@ -145,8 +145,8 @@ class ChatRequest:
         earlier_tokens: estimated tokens of everything before the last user message. 0 if there is no user
             message.
         output: how much the model may write. Its `answers` counts the answers to all prompts.
-        most_searches: largest number of web searches that a provider is assumed to make for one answer. It is
-            1 if the request names no search, since some models search for every request.
+        most_searches: largest number of web searches that a provider is assumed to make for one answer; 1 if
+            the request names no search, since some models search for every request.
     """
 
     text: str | None
@@ -499,8 +499,8 @@ class Turn(NamedTuple):
         role: user, assistant, tool (the message holds a tool's result) or system. Any other role as it
             stands in the request. '' if the item is no message.
         text: all text of the message.
-        user_text: the part of the text that comes from a user. It differs from `text` in a user's message
-            that also holds a tool's result. It is '' for messages of other roles.
+        user_text: the part of the text that comes from a user; '' for messages of other roles. This part and
+            `text` differ in a user's message that also holds a tool's result.
         item: the message as it stands in the request.
     """
 

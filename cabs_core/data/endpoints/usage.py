@@ -549,8 +549,8 @@ def _is_cache_extra(
         tokens_in: reported input.
         unassigned: total less input and output. None if no total is reported.
         reasoning: tokens of reasoning, which some totals contain and the output does not.
-        is_extra_by_name: result if the counts do not decide. It is True for blocks with Anthropic's or
-            Bedrock's names.
+        is_extra_by_name: result if the counts do not decide: True for blocks with Anthropic's or Bedrock's
+            names.
     """
     if cache > tokens_in:
         return True

@@ -72,7 +72,7 @@ class EventLog(EventReads):
         read_only: True to read an existing SQLite file and never to write to it.
 
     Attributes:
-        name: name of the log for messages. It holds no part of a database's URL.
+        name: name of the log for messages, without any part of a database's URL.
 
     Raises:
         LogError: the log cannot be opened. Each method raises LogError if the log cannot be reached, read or

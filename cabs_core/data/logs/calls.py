@@ -33,7 +33,7 @@ Paths = tuple[str, ...]
 
 @dataclass
 class LoggedCall:
-    """One entry of a log. It may be a call of a model or something else, such as a span of a tool.
+    """One entry of a log: a call of a model or something else, such as a span of a tool.
 
     Attributes:
         number: number of its record in the file, from 1.
@@ -116,7 +116,7 @@ class Format:
         task: kind of the prompt.
         time: time of the call.
         propensity: probability with which the model was drawn.
-        also: further fields that `split` reads. They count as read in the receipt.
+        also: further fields that `split` reads, and that count as read in the receipt.
     """
 
     split: Split

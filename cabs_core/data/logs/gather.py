@@ -207,7 +207,7 @@ class _TableReading:
         cells: {column: its cells, None if empty}.
         kept: (entry, {value: cell}) of each call that is kept.
         left_out: {reason: number of rows that are left out}.
-        scores_of_others: scores of rows that are other parts of a trace. They may be about calls.
+        scores_of_others: scores of rows that are other parts of a trace, which may be about calls.
     """
 
     def __init__(self, table: Table, chosen: Mapping[str, str | None]):
@@ -617,7 +617,7 @@ class _SplitLog(NamedTuple):
 
     Attributes:
         loose: all scores outside of entries.
-        from_file: the part of `loose` from the separate file of scores. It is empty for Langfuse.
+        from_file: the part of `loose` from the separate file of scores; empty for Langfuse.
     """
 
     entries: list[LoggedCall]
@@ -658,7 +658,7 @@ class _SortedEntries(NamedTuple):
 
     Attributes:
         left_out: {reason: number of entries that are left out}.
-        scores_of_others: scores of entries that are other parts of a trace. They may be about calls.
+        scores_of_others: scores of entries that are other parts of a trace, which may be about calls.
     """
 
     kept: list[_KeptCall]

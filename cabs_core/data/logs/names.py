@@ -4,9 +4,9 @@ import re
 from collections import defaultdict
 from collections.abc import Mapping
 
-#: Region before the name, as Bedrock writes it.
+#: Region before the name, as in Bedrock.
 _REGION = re.compile(r"^(?:us|eu|apac|global)\.")
-#: Provider before the name, as Bedrock (`anthropic.x`) and promptfoo (`openai:chat:x`) write it
+#: Provider before the name, as in Bedrock (`anthropic.x`) and promptfoo (`openai:chat:x`).
 _VENDOR = re.compile(
     r"^(?:anthropic|openai|meta|mistral|amazon|cohere|ai21|deepseek|qwen|google)"
     r"(?:\.|:(?:chat:|completion:|messages:|responses:)?)"
@@ -22,7 +22,7 @@ _DATE = re.compile(
 def base_of(name: str) -> str:
     """Return a model's name in lower case without provider, region, version and date.
 
-    The result only serves to tell whether two names look like one model. It is no name to call a model by.
+    The result only serves to recognise names that look like one model, and not to call a model.
     """
     base = re.sub(r"[\s_]+", "-", name.strip().casefold()).rpartition("/")[2]
     base = _VENDOR.sub("", _REGION.sub("", base))
