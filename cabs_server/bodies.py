@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -90,7 +91,8 @@ def parse_body(content: bytes) -> dict[str, Any]:
     """Return the JSON object in a body.
 
     Raises:
-        Refused: the body is no JSON object, or has too many or too deeply nested values.
+        Refused: the body is no JSON object, has too many or too deeply nested values, or names a field twice
+            in one object.
     """
     check_values(content, most_objects=limits.OBJECTS, most_values=limits.VALUES)
     try:
@@ -99,7 +101,58 @@ def parse_body(content: bytes) -> dict[str, Any]:
         body = None
     if not isinstance(body, dict):
         raise Refused(400, "expected a JSON object as the body of the request")
+    _check_names(content, body)
     return body
+
+
+def _check_names(content: bytes, body: dict[str, Any]) -> None:
+    """Refuse a body in which an object names a field twice.
+
+    The body goes on byte for byte, and its money is reserved by what was read here. JSON does not say which
+    of two values counts, so a provider may read the other one.
+
+    Args:
+        content: bytes of a JSON object. body: the same object, in which only one of the two values is left.
+
+    Raises:
+        Refused: 400.
+    """
+    fields = _number_of_fields(body)
+    if content.count(b":") == fields:  # texts hold colons too, so this is the most that there can be
+        return
+    written = sum(outside.count(b":") for outside in _outside_texts(content))
+    if written != fields:
+        name = _repeated_name(content) if len(content) <= limits.COUNTED else None
+        field = "a field" if name is None else f"the field {name!r:.100}"
+        text = f"the request names {field} twice in one object, and providers may read either: send it once"
+        raise Refused(400, text)
+
+
+def _repeated_name(content: bytes) -> str | None:
+    """Return the first name that stands twice in an object of a JSON body, or None if there is none."""
+    repeated: list[str] = []
+
+    def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        names = Counter(name for name, _ in pairs)
+        repeated.extend(name for name, count in names.items() if count > 1)
+        return dict(pairs)
+
+    json.loads(content.decode("utf-8", "surrogatepass"), object_pairs_hook=note)
+    return next(iter(repeated), None)
+
+
+def _number_of_fields(value: Any) -> int:
+    """Return the number of fields of all objects in a JSON value."""
+    fields = 0
+    waiting = [value]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            fields += len(value)
+            waiting.extend(value.values())
+        elif isinstance(value, list):
+            waiting.extend(value)
+    return fields
 
 
 def _decoded(content: bytes) -> Any:

@@ -51,7 +51,7 @@ def serve(
         grace=grace,
         access_log=False,
         log_config=log_config(log_format),
-        http="httptools",
+        http="cabs_server.protocol:PlainHttpProtocol",
         ws="none",
         # A worker that does not answer in time is killed: on a busy machine 5 s are not enough. One that dies
         # between question and answer is noticed, and SIGTERM heard, when this time is over.

@@ -443,6 +443,29 @@ def test_a_hundred_calls_at_once_spend_at_most_the_cap_and_one_call(place, write
         assert sum(row.cost for row in log(place).decisions() if row.cost) == pytest.approx(sum(bills))
 
 
+@pytest.mark.parametrize(
+    "more",
+    [
+        '"max_tokens": 100000, "max_tokens": 1',
+        '"max_tokens": 100000, "max\\u005ftokens": 1',
+        '"max_tokens": 1, "options": {"num_predict": 100000, "num_predict": 1}',
+        '"model": "gpt-4-1106-preview", "model": "cabs"',
+    ],
+)
+def test_a_field_that_stands_twice_is_refused_since_providers_may_read_either(place, write_upstreams, more):
+    with provider(good) as (url, came):
+        write_upstreams({m: {"url": url, "speaks": ["chat", "messages"]} for m in MODELS})
+        body = f'{{"messages": [{{"role": "user", "content": "is \\"a: b\\" a pair: no"}}], {more}}}'
+        with client(place, budget_cap_per_day=1.0) as c:
+            for path, is_anthropic in (("chat/completions", False), ("messages", True)):
+                answer = c.post(f"/v1/{path}", content=body, headers=JSON)
+                assert answer.status_code == 400 and "twice" in answer.json()["error"]["message"]
+                assert (answer.json().get("type") == "error") is is_anthropic
+            once = body.replace(more, '"max_tokens": 1')
+            assert c.post("/v1/chat/completions", content=once, headers=JSON).status_code == 200
+    assert len(came) == 1
+
+
 def test_keys_whose_names_join_alike_share_no_idempotency_key(place):
     keys = {"admin_keys": {"a": "key-of-a-1", "a:b": "key-of-ab-1"}}
     with client(place, **keys) as c:

@@ -76,7 +76,9 @@ def test_a_decision_alone_takes_the_same_terms(place):
 def test_a_turn_that_keeps_its_model_says_so(place):
     with client(place) as c:
         asked = {"x-session-id": "mine"}
-        first = c.post("/v1/chat/completions", json=ASK, headers=asked)
+        # by its predictions the best model: a turn would leave a worse one, which epsilon may draw
+        best = {**asked, "x-cabs-models": "gpt-3.5-turbo-1106"}
+        first = c.post("/v1/chat/completions", json=ASK, headers=best)
         turn = {"messages": [*ASK["messages"], {"role": "assistant", "content": "4"}, *ASK["messages"]]}
         second = c.post("/v1/chat/completions", json=turn, headers=asked)
         (why,) = json.loads(second.headers["x-cabs-why"])
