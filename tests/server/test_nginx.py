@@ -184,7 +184,24 @@ def test_errors_have_the_form_of_the_clients_dialect(front: str, tmp_path: Path)
         large = requests.post(f"{front}{path}", data=b"x" * (21 << 20), headers=HEADERS, timeout=60)
         assert large.status_code == 413 and large.headers["content-type"] == "application/json"
         assert (large.json().get("type") == "error") is is_anthropic and "20 MiB" in large.text
-    assert requests.get(f"{front}/metrics", timeout=5).status_code == 404
+        long = requests.post(f"{front}{path}", headers={**HEADERS, "x": "a" * 65_536}, timeout=5)
+        assert long.status_code == 400 and "head" in long.text
+        assert (long.json().get("type") == "error") is is_anthropic
+    for path in (
+        "/metrics",
+        "/readyz",
+        "/v1/%2e%2e/metrics",
+        "//metrics",
+        "/METRICS",
+        "/chat/completions",
+        "/v1",
+    ):
+        unknown = requests.get(f"{front}{path}", allow_redirects=False, timeout=5)
+        assert unknown.status_code == 404 and "/v1/" in unknown.json()["error"]["message"]
+    for head in (b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"CONNECT a:1 HTTP/1.1\r\nhost: a\r\n\r\n"):
+        with stranger(front) as sock:
+            sock.sendall(head)
+            assert b" 400 " in sock.recv(100)
     (tmp_path / "down").mkdir()
     with proxied(tmp_path / "down", free_port()) as nobody:
         for path, is_anthropic in (("/v1/chat/completions", False), ("/v1/messages", True)):

@@ -1,4 +1,4 @@
-"""Bytes of a connection, as proxies and other clients send them: where a request ends, and what comes next."""
+"""Bytes of a connection as proxies and clients send them: where a request ends, and what comes next."""
 
 from __future__ import annotations
 
