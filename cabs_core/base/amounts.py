@@ -74,10 +74,8 @@ def read_amount(text: str) -> Amount | None:
     if match is None:
         return None
     words = [word.strip() for word in (match["before"], match["after"] or "") if word.strip()]
-    units = {unit_of(word) for word in words}
-    if len(units) > 1 and "USD" in units:  # `$1.5 cents` is no amount, `US $0.01 USD` is
-        return None
-    unit = units.pop() if units else "USD"
-    if unit is None:
+    units = {unit_of(word) for word in words or ["USD"]}
+    unit = units.pop()
+    if unit is None or units:  # `$1.5 cents` is no amount, `US $0.01 USD` is
         return None
     return Amount(float(match["number"]), unit)

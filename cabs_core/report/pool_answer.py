@@ -372,7 +372,7 @@ def _with_newest(found: PoolAnswer) -> PoolAnswer:
     if not rung.prompts:  # a log that cannot tell of the option says so once
         return found
     played = Decisions(str(rung.use), found.decisions(rung.rung))
-    newest = newest_fifth(found.scored, times, rung.rung, played, found.options)
+    newest = newest_fifth(found.scored, times, rung.rung, played)
     note = Note("newest", _newest_text(newest, rung.rung, today_in_words(found.answer)))
     noted = replace(found.answer, notes=(*found.answer.notes, note))
     return replace(found, answer=noted, newest=newest)

@@ -81,8 +81,11 @@ class Charges:
         """
         n = np.array(state["n"], dtype=np.float64)
         ratios = np.array(state["ratios"], dtype=np.float64)
-        if n.shape != self.n.shape or ratios.shape != n.shape or not (np.isfinite(n) & (ratios >= 0)).all():
-            raise ValueError("charges: expected numbers >= 0 for every model")
+        if n.shape != self.n.shape or ratios.shape != n.shape:
+            raise ValueError("charges: expected a number for every model")
+        values = np.array([n, ratios])
+        if not (np.isfinite(values) & (values >= 0)).all():
+            raise ValueError("charges: expected finite numbers >= 0 for every model")
         self.n = n
         self.ratios = ratios
 

@@ -782,6 +782,7 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
         input_tokens=value("input_tokens", tokens_in),
         output_tokens=value("output_tokens", tokens_out),
         split=value("split", None),
+        pmf=value("pmf", None),
         counts=usage_counts(call, form) if is_counted_by_usage else None,
     )
 

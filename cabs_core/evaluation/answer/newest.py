@@ -7,7 +7,7 @@ import numpy as np
 
 from cabs_core.evaluation.answer.compare import CROSS_FITTED, Pair, quality_of
 from cabs_core.evaluation.answer.ladder import ROUTER, RULES
-from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
+from cabs_core.evaluation.answer.table import Decisions, ScoredTable
 
 #: share of the prompts that are the newest ones, and the largest share if many have the same time
 _NEWEST = 0.2
@@ -52,7 +52,6 @@ def newest_fifth(
     times: np.ndarray,
     rung: str,
     played: Decisions,
-    options: AnswerOptions | None = None,
 ) -> Newest | None:
     """Compare the newest fifth of the judged prompts with the older ones.
 
@@ -66,7 +65,6 @@ def newest_fifth(
     Returns:
         None if either part has too few independent prompts, or if most prompts have the same time.
     """
-    options = options or AnswerOptions()
     baseline = table.baseline()
     pair = Pair.of(table, played.weights, baseline)
     known = (pair.weight > 0) & ~np.isnan(times)

@@ -39,8 +39,9 @@ def test_a_factor_finds_a_wrong_prediction():
     again = Charges(1)
     again.set_state(charges.state())
     assert again.factors == charges.factors
-    with pytest.raises(ValueError, match="charges"):
-        again.set_state({"n": [1.0, 2.0], "ratios": [1.0, 2.0]})
+    for n, ratios in (([1.0, 2.0], [1.0, 2.0]), ([-1.0], [1.0]), ([1.0], [np.inf]), ([1.0], [-1.0])):
+        with pytest.raises(ValueError, match="charges"):
+            again.set_state({"n": n, "ratios": ratios})
 
 
 def test_prices_split_what_is_known():

@@ -443,11 +443,11 @@ class CabsDNeuralOptions(CabsDOptions, NeuralOptions):
     experts: tuple[ExpertSpec, ...] = (("neural_ts", {}), ("cabs_c", {}))
 
 
-class _UCBExpertOptions(NeuralOptions):
+class _UCBExpertOptions(PolicyOptions):
     alpha: float = Field(0.1, gt=0)
 
 
-class _TSExpertOptions(NeuralOptions):
+class _TSExpertOptions(PolicyOptions):
     v: float = Field(0.1, gt=0)
 
 

@@ -105,6 +105,8 @@ def test_networks_learn():
         ("cabs_d_neural", {"experts": ["cabs_c"]}, "experts"),
         ("cabs_d_neural", {"experts": ["lin_ts", "cabs_c"]}, "unknown expert 'lin_ts'"),
         ("cabs_d_neural", {"experts": [["neural_ucb", {"alpha": -1}], "cabs_c"]}, "alpha"),
+        ("cabs_d_neural", {"experts": [["neural_ucb", {"hidden": 4}], "cabs_c"]}, "hidden"),
+        ("cabs_d_neural", {"experts": [["neural_ts", {"target": "score"}], "cabs_c"]}, "target"),
         ("cabs_d_neural", {"experts": [["square_cb", {"penalty": 1.0}], "cabs_c"]}, "penalty"),
         ("cabs_d_neural", {"experts": ["square_cb", ["cabs_c", {"hidden": 4}]]}, "network settings"),
     ],

@@ -132,7 +132,7 @@ def test_amounts_with_and_without_a_unit():
     assert read_amount("1.5 cents").usd == pytest.approx(0.015)
     assert read_amount("2500 micro-USD").usd == pytest.approx(0.0025)
     assert read_amount("0.02 €") == Amount(0.02, "EUR") and read_amount("0.02 EUR").usd is None
-    for text in ("", "1,000", "12 apples", "one", "1_000"):
+    for text in ("", "1,000", "12 apples", "one", "1_000", "€1 cents", "foo 5 cents", "5 cents foo"):
         assert read_amount(text) is None
     assert unit_of("nano-USD") == "nano" and unit_of("tokens") is None
 

@@ -100,6 +100,13 @@ def test_calls_of_other_tools(form: str) -> None:
         assert log.frame[name].tolist()[: len(values)] == values, name
 
 
+def test_probabilities_of_a_tools_record_are_read_from_the_path_that_is_given(tmp_path: Path) -> None:
+    record = {"q": "hi", "m": "a", "metadata": {"p": {"a": 0.75, "b": 0.25}}}
+    columns = {"prompt": "q", "model": "m", "pmf": "metadata.p"}
+    log = read_log(write(tmp_path / "calls.jsonl", record), "openai", columns)
+    assert log.details["pmf"].tolist() == [{"a": 0.75, "b": 0.25}]
+
+
 def test_a_score_is_chosen_by_its_name() -> None:
     with pytest.raises(DataError, match=r"several scores: user-thumb \(2\), helpfulness \(1\)"):
         read("langfuse")

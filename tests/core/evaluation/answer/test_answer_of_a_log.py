@@ -203,7 +203,7 @@ def test_the_newest_fifth_of_a_log_that_drifted_gives_another_answer() -> None:
     changed.scores[newest & (changed.actions == 1)] = 0.0
     for data, differs in ((steady.data, False), (changed, True)):
         table = LoggedTable.of(data, steady.tasks, 0)
-        found = newest_fifth(table, np.arange(2000.0), "switch", Decisions("m1", table.single(1)), OPTIONS)
+        found = newest_fifth(table, np.arange(2000.0), "switch", Decisions("m1", table.single(1)))
         assert found is not None and (found.prompts, found.differs) == (400, differs)
 
 
