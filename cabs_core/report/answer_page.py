@@ -132,7 +132,8 @@ class AnswerPage:
     def why(self) -> str:
         """Sentences on what the recommended option changes in quality and money, with intervals.
 
-        If no other option is recommended, they say that none is sure to be good enough.
+        If nothing or "keep" is recommended, they say that no other option is sure to be good enough, or that
+        none can be judged.
         """
         rung = self.shown
         if rung is None:
@@ -390,8 +391,8 @@ class AnswerPage:
     def worth(self) -> PageTable | None:
         """Table of what every option gains beside today's model, by the value of a right answer.
 
-        It has no word of judgement. None if no value was tried, or if scores are comparisons, which have no
-        value in dollars.
+        Cells are gains with their 95 % interval; unlike `ladder`, no option is called good or bad. None if
+        no rho above 0 was replayed, or if scores are comparisons, which have no value in dollars.
         """
         rungs = [rung for rung in self.found.answer.rungs if rung.rung != "keep"]
         values = [1.0 / rho for rho in sorted(self.rhos) if rho > 0]
@@ -445,7 +446,10 @@ class AnswerPage:
         )
 
     def _task_rows(self) -> list[TaskRow]:
-        """Return rows by task of the recommended option, or of rung "switch" if that is "keep" or none."""
+        """Return the rows by task of the recommended option.
+
+        If nothing or "keep" is recommended, the rows are those of rung "switch".
+        """
         rung = self.found.answer.recommended
         if rung in (None, "keep"):
             rung = "switch"
@@ -453,7 +457,10 @@ class AnswerPage:
 
     @property
     def excerpts(self) -> list[Excerpts]:
-        """Prompts of each task on which the model of rung "switch" fails and today's does not."""
+        """Prompts on which the model of rung "switch" fails and today's does not, for the largest tasks.
+
+        Empty without rung "switch", and for a log, in which no prompt has two answers.
+        """
         switch = self.found.answer.rung("switch")
         if switch is None or isinstance(self.found.scored, LoggedTable):  # no prompt has two answers
             return []
@@ -470,7 +477,7 @@ class AnswerPage:
 
     @property
     def export(self) -> str:
-        """Command that exports the recommended option, or the highest one if no option is recommended."""
+        """Command that exports the recommended option, or the highest rung if no option is recommended."""
         command = f"cabs export {self.pool}"
         if self.shown is None and self.found.answer.rungs:
             return f"{command} --rung {self.found.answer.rungs[-1].rung}"
@@ -478,7 +485,7 @@ class AnswerPage:
 
     @property
     def export_says(self) -> str:
-        """Sentence that says what the command `export` does."""
+        """Sentence that introduces the command `export` and says which option the command writes."""
         if self.shown is None and self.found.answer.rungs:
             return f"Nothing is recommended. Write option {self.found.answer.rungs[-1].rung} all the same:"
         return "Write what is recommended:"
@@ -524,7 +531,12 @@ def judged_rung(found: PoolAnswer, name: str) -> Judged | None:
 
 
 def _rules_headline(rule: dict[str, str], today: str) -> str:
-    """Return rules in one line, such as `Use mid for all but sql, and keep big there`."""
+    """Return rules in one line, such as `Use mid for all but sql, and keep big there`.
+
+    Args:
+        rule: {task or cluster: name of the model that answers it}.
+        today: name of today's model.
+    """
     kept = [group for group, model in rule.items() if model == today]
     others = {model for model in rule.values() if model != today}
     if len(others) == 1 and kept and len(kept) < len(rule) - len(kept):
@@ -623,7 +635,10 @@ def _task_cell(row: TaskRow | None) -> TableCell:
 
 
 def _saving(rung: Rung) -> str:
-    """Return what an option saves a month with its interval, or words if that is not known."""
+    """Return what an option saves a month with its interval, such as `$12 ($9 to $15)`.
+
+    An en dash stands for a saving that is not known, and `cannot tell` for one without an interval.
+    """
     if rung.saving_per_month is None or not np.isfinite(rung.saving_per_month):
         return "–"
     if rung.saving_low is None or rung.saving_high is None:

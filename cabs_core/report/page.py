@@ -25,7 +25,7 @@ _LONGEST_PROMPT = 600
 
 @dataclass(frozen=True)
 class PoolPage:
-    """The contents of a pool's page. Each part is computed when the template first reads it.
+    """The contents of a pool's page. Each part is computed only when the template reads it.
 
     Attributes:
         data: marts of the pool.
@@ -96,7 +96,7 @@ class PoolPage:
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """{section: sentences that lead it}."""
+        """{name of a function of `findings`: sentences that it made, which open the section of that name}."""
         makers = ("ranking", "learning", "rq1", "rq2", "rq3", "rq4", "encoders")
         return {name: getattr(findings, name)(self.data) for name in makers}
 
@@ -156,7 +156,8 @@ class PoolPage:
     def examples(self) -> list[tuple[str, list[dict[str, str]], str]]:
         """Prompts that the best router routed well, and prompts that it did not.
 
-        Two groups (title, prompts as {field: text}, class in the style sheet); empty without replays.
+        Two groups (title, prompts as {field: text}, class in the style sheet). Empty if the replays or the
+        texts of the prompts are not at hand, or if no prompt is an example.
         """
         evidence = self.evidence
         if evidence is None or not self.data.routers or not evidence.prompts:

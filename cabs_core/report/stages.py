@@ -71,7 +71,10 @@ def oracle_heads(data: PoolData) -> PageTable | None:
 
 
 def oracle_arms(data: PoolData) -> PageTable | None:
-    """Table of the quality of predictions and surrogates by model; None if they were not diagnosed."""
+    """Table of the quality of predicted scores, predicted costs and surrogates by model, on test queries.
+
+    None if the stage `oracles` wrote no diagnostics.
+    """
     columns = {
         "mean_score": "Mean score",
         "score_r2": "Score R²",
@@ -129,6 +132,7 @@ def _options(chosen: dict[str, Any]) -> str:
 
 
 def _value_text(value: Any) -> str:
+    """Return the value of an option as text: a string as it stands, a float in short form, others as JSON."""
     if isinstance(value, float):
         return f"{value:g}"
     if isinstance(value, str):
@@ -137,9 +141,9 @@ def _value_text(value: Any) -> str:
 
 
 def logged(data: PoolData) -> PageTable | None:
-    """Table of the off-policy estimates of every policy, or the reason why there is none.
+    """Table of the off-policy estimates of every policy at the lowest, the middle and the highest rho.
 
-    Shown are the lowest, the middle and the highest rho. None if the pool has no estimates.
+    A policy without an estimate or an interval has the reason in its row. None if the pool has no estimates.
     """
     mart = data.mart("off_policy")
     if mart.empty:

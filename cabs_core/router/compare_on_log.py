@@ -53,7 +53,8 @@ def compare_on_log(
         margin: largest loss of utility a request that is accepted.
 
     Raises:
-        RouterError: the bundles route between other models, or the log cannot tell.
+        RouterError: a bundle routes between other models than the log, or the log cannot tell (see
+            `compare_policies`).
     """
     rho = read_manifest(challenger).rho
     old = _probabilities(champion, prompts, data, rho)
@@ -71,13 +72,15 @@ def compare_policies(
 ) -> Comparison:
     """Judge the doubly robust difference of two policies, `new` less `old`, by a margin.
 
-    The estimate is linear in the probabilities, so plays that both policies share cost no certainty. A log
-    that is too short for either policy alone may do for their difference.
+    The estimate is linear in the probabilities, so plays that both policies share add no error. A log that is
+    too short for either policy alone may be long enough for their difference. Policies that differ in so few
+    decisions that `margin` cannot be lost pass without an estimate.
 
     Args:
         data: n decisions of a log.
         old, new: probabilities of today's arms, `[n, K]`.
-        margin: as of `compare_on_log`.
+        rho: score units per USD, at which utility is judged.
+        margin: largest loss of utility a request that is accepted.
 
     Raises:
         RouterError: the log has no propensities, is deterministic, or never plays what the policies differ
@@ -178,8 +181,13 @@ def _unknown(data: LoggedData, never_played: np.ndarray, q: np.ndarray) -> tuple
 
 @one_blas_thread()
 def _probabilities(folder: str | Path, prompts: Sequence[str], data: LoggedData, rho: float) -> np.ndarray:
-    """Return the probabilities of a bundle's policy as it stands, `[n, K]`, in the order of the log's "
-    "arms."""
+    """Return the probabilities of a bundle's policy, without learning, `[n, K]` in the order of today's arms.
+
+    A policy that cannot change rho while it serves plays at the rho that it was made for.
+
+    Raises:
+        RouterError: the bundle's models are not those of the log.
+    """
     bundle = Bundle.read(folder)
     policy = bundle.policy
     names = bundle.manifest.names

@@ -39,7 +39,8 @@ class Bundle:
         """Open a bundle.
 
         Args:
-            encoder: an open one. It is used if the bundle was made with the same encoder.
+            encoder: an open encoder, to be shared. If it is None or another one than the bundle's, the
+                bundle's own encoder is opened.
             fallback: model of shadow and guarded mode in place of the bundle's own. The bundle's evidence
                 compares with its own fallback, so it is dropped if another one is given.
 

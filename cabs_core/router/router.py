@@ -71,9 +71,9 @@ class _Decided:
         prediction: of the prompt.
         charge: expected cost of the request at every model. None if nothing predicts costs.
         available: bool `[K]` of the models that could be drawn. None if all could.
-        mark: None if the router marks no decision.
-        teaches: the decision as a score will teach it. Its probabilities are those among the marked decisions
-            if it is marked.
+        mark: says whether the score of the decision is wanted. None if the router marks no decision.
+        teaches: the decision that the policy learns from when a score comes. If the decision is marked, it
+            has the probabilities of the arms among the marked decisions (`Mark.pmf`).
     """
 
     id: str
@@ -442,8 +442,9 @@ class Router(LoggedBundle):
             `id`, `model`, `rho`, `mode`, `models` and `neighbours`. A row of `models` has `model`, `score`
             (expected), `cost` (expected, USD), `utility`, `probability` of the draw, `available`, and
             `policy_probability`, with which the policy itself wanted the model. If the policy predicts
-            utilities, the row also has `learnt_utility` and `bonus`. `neighbours` are rows of
-            `Neighbours.nearest`, none if the bundle has no train prompts.
+            utilities, the row also has `learnt_utility` and `bonus`, which is None if the router's models
+            have changed since. Models that have left the router have no row. `neighbours` are rows of
+            `Neighbours.nearest`; the list is empty if the bundle has no train prompts.
 
         Raises:
             RouterError: the decision is not in the log, or was logged without an embedding.
@@ -497,13 +498,16 @@ class Router(LoggedBundle):
         }
 
     def save(self, folder: str | Path) -> Path:
-        """Write a new bundle with the learnt state, and with a copy of the log if the log is in memory."""
+        """Learn what is new in the log, then write a bundle with the learnt state and return its folder.
+
+        The bundle has a copy of the log if the log is in memory.
+        """
         with self._lock:
             self.follow()
             return self.write(folder)
 
     def continued(self) -> dict[str, Any]:
-        """Return how far the learner has read which log, so that a new bundle goes on from there."""
+        """Return the learner's place in its log and its counts, from which a new bundle's router goes on."""
         return {
             "lineage": sorted(self.learner.lineage),
             "rewards": self.learner.learnt,
@@ -517,10 +521,11 @@ class Router(LoggedBundle):
     def write(self, folder: str | Path, change: BundleChange | None = None) -> Path:
         """Write a bundle with the learner's policy as it is.
 
-        `save` first learns what is new in the log. `joining` uses `write` to change the models.
+        Events of the log that the learner has not read yet are not learnt, unlike in `save`. `joining` uses
+        this method to change the models.
 
         Args:
-            change: of the models. None if the models stay.
+            change: the new models. None if the models stay.
         """
         with self._lock:
             manifest = {k: v for k, v in asdict(self.manifest).items() if k not in ("files", "id", "format")}
