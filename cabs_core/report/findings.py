@@ -19,10 +19,11 @@ def _with_error(value: float, error: float) -> str:
 
 
 def _compare(data: PoolData, policy: str, baseline: str, regime: str = "overall") -> str:
-    """Return a difference in mean utility, such as `+0.021 (95 % interval +0.013 to +0.029, significant)`.
+    """Return the mean utility of a policy less that of a baseline, with its interval, in words.
 
-    Significance is adjusted for all pairs of routers, because the two of a sentence were picked by their
-    results. The text says so if the pair was not compared, or if the error is not known.
+    An example is `+0.021 (95 % interval +0.013 to +0.029, significant)`. Significance is adjusted for all
+    pairs of routers, because the two policies of a sentence were picked by their results. The text says so if
+    the pair was not compared, or if the error is not known.
     """
     pair = data.pair(policy, baseline, regime)
     if pair is None:
@@ -41,9 +42,9 @@ def best_that_learns(data: PoolData) -> dict[str, Any] | None:
     """Return the best router that learns while it serves, beside the best policy.
 
     Returns:
-        {"router", "against": names of the two policies, "difference": in mean utility, "low", "high": its 95
-        % interval}. The difference is 0 if both are one policy. Figures that are not known are None. None if
-        no policy that learns was replayed.
+        {"router": the best policy that learns, "against": the best policy, "difference": mean utility of the
+        first less that of the second, "low", "high": its 95 % interval}. The difference is 0 if both are one
+        policy. Figures that are not known are None. The result is None if no policy that learns was replayed.
     """
     learner = next((p for p in data.ranked if data.board.loc[p, "kind"] == "online"), None)
     if learner is None:
@@ -65,7 +66,10 @@ def best_policy(data: PoolData) -> str:
 
 
 def learning(data: PoolData) -> str:
-    """Return advice for a router to which scores come back; empty if the best router learns anyway."""
+    """Return a sentence that names the best router that learns, for users whose scores come back to it.
+
+    The text is empty if the best policy learns anyway, or if no policy that learns was replayed.
+    """
     learner = best_that_learns(data)
     if learner is None or learner["router"] == data.best:
         return ""
@@ -78,7 +82,7 @@ def learning(data: PoolData) -> str:
 
 
 def ranking(data: PoolData) -> str:
-    """Return sentences on the best router, its lead, and the best router that learns."""
+    """Return sentences on the best router and on its leads, with the advice of `learning`."""
     board = data.board
     best = data.best
     line = board.loc[best]

@@ -52,7 +52,7 @@ class Charges:
 
     @property
     def factors(self) -> np.ndarray:
-        """Mean ratio of paid to predicted cost of the output of every model, `[K]`."""
+        """Mean ratio of paid to predicted output cost of every model, `[K]`, `PRIOR` calls included."""
         ratio: np.ndarray = (PRIOR + self.ratios) / (PRIOR + self.n)
         return ratio
 
@@ -62,7 +62,8 @@ class Charges:
         Args:
             arm: index of the model.
             paid: cost of the output, USD. A negative one counts as 0.
-            predicted: cost of the output that was predicted, USD. At 0 nothing is learnt.
+            predicted: cost of the output that was predicted, USD. At 0 nothing is learnt. A ratio above
+                `LARGEST` times the factor so far counts as that limit.
         """
         if predicted > 0.0:
             most = LARGEST * float(self.factors[arm])
@@ -77,7 +78,8 @@ class Charges:
         """Restore what `state` returned.
 
         Raises:
-            ValueError: the state has no finite number >= 0 for every model.
+            ValueError: the state is not of as many models, or has a count that is not finite or a negative
+                sum.
         """
         n = np.array(state["n"], dtype=np.float64)
         ratios = np.array(state["ratios"], dtype=np.float64)
@@ -107,7 +109,8 @@ def check_client_cost(cost: Any, *usual: float | None) -> None:
         usual: known and expected costs of the call, USD. One that is None is not known.
 
     Raises:
-        RouterError: the cost is no number from 0 to `MOST_TIMES` times the largest usual cost.
+        RouterError: the cost is no number from 0 to `MOST_TIMES` times the largest usual cost, or is above
+            `MOST_CALL_USD`.
     """
     largest = max((value for value in usual if value is not None), default=0.0)
     most = min(MOST_TIMES * largest, MOST_CALL_USD)
@@ -124,8 +127,9 @@ class Charge:
 
     Attributes:
         cost: of the whole call.
-        input: its known part, for the tokens in.
-        output: predicted for the tokens out, before the learnt factor.
+        input: known part for the tokens in; 0 for a model without a price.
+        output: predicted part for the tokens out, before the learnt factor; the whole predicted cost of a
+            model without a price.
     """
 
     cost: np.ndarray
@@ -138,9 +142,10 @@ class Prices:
 
     Args:
         arms: names of the models.
-        per_million: {model: USD per one million tokens in}. A model that is absent has no known price, and
-            its predicted cost stays as it is.
-        means: mean cost of a call of every model, `[K]` USD. They are used if the policy predicts no costs.
+        per_million: {model: USD per one million tokens in}. A model that is absent has no known price, so no
+            part of its cost is known: the learnt factor applies to all of its predicted cost.
+        means: mean cost of a call of every model, `[K]` USD, in place of predicted costs if the policy
+            predicts none.
         cached: {model: (USD per one million tokens in, USD per one million cached tokens in, or None if
             unknown)}.
 

@@ -55,13 +55,13 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
 def check_int8(
     folder: Path, settings: dict[str, Any], problem: ReplayProblem, prompts: Sequence[str], rho: float
 ) -> None:
-    """Compare plays of the validation problem from int8 embeddings and from stored embeddings.
+    """Check the utility of the bundle's plays from int8 embeddings against plays from stored embeddings.
 
     Args:
         folder: of the bundle that is being written.
         settings: JSON of the pool's encoder.
-        problem: of validation, of which the first `INT8_PROMPTS` queries are played.
-        prompts: of these queries.
+        problem: the validation split, of which the first `INT8_PROMPTS` queries are played.
+        prompts: texts of the queries, in the same order.
         rho: score units per USD.
 
     Raises:

@@ -64,7 +64,7 @@ class Style:
 
 
 def default_styles(names: list[str]) -> dict[str, Style]:
-    """Return {name: style} with another colour and another symbol for each series."""
+    """Return {name: style}: series differ in colour up to 10 series, and in symbol up to 8."""
     return {name: Style(i, "", SHAPES[i % len(SHAPES)]) for i, name in enumerate(names)}
 
 

@@ -18,7 +18,8 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
 
     Args:
         rhos: the R values of rho.
-        gain: {"oracle", "single", "random", "which": `[R]`}, see `page.headroom`.
+        gain: {"oracle", "single", "random": `[R]` mean utility of perfect routing, of the best single model
+            and of random play, "which": `[R]` index of the best single model}.
         arms: names of the models.
     """
     series = {"best per query": gain["oracle"], "best single": gain["single"], "random": gain["random"]}
@@ -53,7 +54,10 @@ def headroom(rhos: tuple[float, ...], gain: dict[str, np.ndarray], arms: list[st
 
 
 def costs(o: Outcomes) -> Figure:
-    """Figure of the mean score against the mean cost of every model."""
+    """Figure of the mean score, with its interval, against the mean cost of every model.
+
+    Models are dark if no cheaper model scores as well.
+    """
     cost = 1000 * o.costs.mean(axis=0)
     score = o.scores.mean(axis=0)
     ends = [
