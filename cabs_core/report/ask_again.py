@@ -90,7 +90,10 @@ def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
 
 
 def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
-    """Return the number of prompts that settle a switch to an equally good model with chance `_CHANCE`."""
+    """Return the number of prompts that, with chance `_CHANCE`, show an equally good model to be as good.
+
+    Shown is that the model loses less than the tolerance. The number is rounded up.
+    """
     options = found.options
     tail = options.level / 2 / max(len(table.models) - 1, 1)
     reach = -float(special.ndtri(tail)) + float(special.ndtri(_CHANCE))

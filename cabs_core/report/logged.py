@@ -69,7 +69,8 @@ def build_logged_report(
         folder: folder to write to.
         title, description: of the pool.
         policy: name of the policy of the pool's router; empty if the pool has no router.
-        rho: cost sensitivity of the router, score per USD; None if the pool has no router.
+        rho: cost sensitivity of the router, score per USD; None if the pool has no router. The figures are
+            those at the nearest rho that was estimated.
         bundle: hash of the router's bundle; empty if the pool has no router.
         outcomes: folder of the outcome table, whose rows are the log's decisions.
         answered: function that makes the answer, with the answer to the pool's goal.
@@ -297,8 +298,7 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
 
 
 def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
-    """Return the lowest and the highest mean that missing values allow, whatever the reason for which they
-    miss.
+    """Return the lowest and the highest mean of all values, whatever the missing ones are and why.
 
     Args:
         value: mean of the known values.

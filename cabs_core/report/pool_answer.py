@@ -192,8 +192,8 @@ class PoolAnswer:
         rules: decisions of the rules; None if the answer has no rules.
         groups: `[n]` task or cluster of each prompt; None if the answer has no rules.
         by: "task" or "cluster", the kind of `groups`.
-        guessed_right: share of the prompts whose task is that of the nearest centre of the other folds'
-            tasks. None for clusters, or without embeddings.
+        guessed_right: share of the prompts whose own task is the one with the nearest centre, if centres of
+            tasks are made from the other folds. None for clusters, or without embeddings.
         router: decisions of the router; None if the answer has no router.
         policy: name of the router's policy; None if the answer has no router.
         rho: cost sensitivity of the router; None if the answer has no router.
@@ -244,7 +244,10 @@ class PoolAnswer:
         return content
 
     def decisions(self, rung: str) -> np.ndarray:
-        """Return `[n, K]` probabilities with which a rung plays the models; NaN where it is not judged."""
+        """Return `[n, K]` probabilities with which a rung plays the models; NaN where it is not judged.
+
+        For "keep", and for a rung that the answer does not have, they are those of today's choices.
+        """
         found = self.answer.rung(rung)
         if rung == "rules" and self.rules is not None:
             return self.rules.weights
@@ -328,7 +331,8 @@ def _unlike(
             are those of the splits.
 
     Returns:
-        {rung: how it does there}; empty without embeddings, or for too large tables.
+        {rung: its figures on such prompts}; empty without embeddings, and for tables of more than
+        `MOST_COMPARED` prompts.
     """
     if inputs.vectors is None or len(inputs.table) > MOST_COMPARED:
         return {}
@@ -416,9 +420,9 @@ def scored_table(
     vectors: np.ndarray | None = None,
     people: np.ndarray | None = None,
 ) -> ScoredTable:
-    """Make the table of scores and costs that an answer is made from.
+    """Make the table of scores and costs that an answer is made from; a `LoggedTable` for a log.
 
-    Answers that no model gave are NaN, although the outcome table may hold predictions of their scores.
+    Scores of answers that were not given are NaN, although the outcome table may hold predictions of them.
 
     Args:
         vectors: `[n, e]` embeddings, which sharpen the estimates of a log; None if they are not at hand.
@@ -473,7 +477,10 @@ def labelled_prompts(people: np.ndarray | None) -> int:
 
 
 def _selective(table: Outcomes) -> np.ndarray | None:
-    """Return `[K]` bool: True for a model whose gaps are not at random; None if there is no such model."""
+    """Return `[K]` bool, True for a model whose answers are missing for other reasons than chance.
+
+    None if the table reports no such model.
+    """
     gaps = table.report.get("gaps", {})
     found = np.array([arm in gaps and not gaps[arm]["at_random"] for arm in table.arms])
     if found.any():
@@ -501,7 +508,7 @@ def _today(pool: ModelPool, table: Outcomes) -> int | None:
 
 
 def fold_numbers(splits: list[np.ndarray]) -> np.ndarray:
-    """Return the number of the fold in which each prompt is tested, `[n]`."""
+    """Return the number of the fold in which each prompt is tested, `[n]`; 0 if no fold tests the prompt."""
     numbers: np.ndarray = np.argmax([split == "test" for split in splits], axis=0)
     return numbers
 

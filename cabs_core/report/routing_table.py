@@ -58,7 +58,8 @@ class RoutingTable:
         difference: mean score of the rules minus that of today's model.
         low, high: ends of the 95 % interval of the difference.
         usd_per_1000: USD of 1,000 requests to the rules.
-        guessed_right: share of the prompts whose task the nearest centre guesses right; None for clusters.
+        guessed_right: share of the prompts whose own task is the one with the nearest centre; None for
+            clusters.
         rows: one for each group, the most frequent group first.
     """
 

@@ -50,9 +50,8 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         JSON values:
 
         * `bundle`, `pool`, `policy`, `rho`, `log`, and `learns`, True if the policy learns from scores;
-        * `decisions`, `rewards` and `failed` of this bundle, and `kept_turns`, its calls of conversations
-        that
-          kept their model;
+        * `decisions`, `rewards` (scored decisions) and `failed` (calls) of this bundle, and `kept_turns`, its
+          calls of conversations that kept their model;
         * `other_bundles`, number of calls of other bundles, and `bundles`, one dict each: `bundle`, `calls`,
           `last` (time of the last call);
         * `arm_sets`, the models from when on: `since`, `bundle`, `arms`;
@@ -65,8 +64,8 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         * `failures`: `model`, `reason`, `calls`, `last`;
         * `saved`, the cost of routed calls beside the expected cost of the fallback, or None without prices;
         * `lease`, `checkpoint`, and `decides`, a sentence on what the log can decide;
-        * `problems`, sentences, none if all is well, and `notes`, sentences on costs that may be in another
-          unit.
+        * `problems`, sentences, an empty list if all is well, and `notes`, sentences on costs that may be in
+          another unit than USD.
 
     Raises:
         ProvenanceError: the bundle is damaged.
@@ -132,8 +131,8 @@ class _Calls:
         models: {name: calls of the model}.
         all: calls of all models together. Its `weights` stay empty.
         wanted: number of decisions whose score is wanted.
-        unscored: number of those without a score.
-        unscored_old: number of those without a score that are older than `PATIENCE`.
+        unscored: number of wanted decisions without a score.
+        unscored_old: number of wanted decisions without a score that are older than `PATIENCE`.
         rhos: of the scored decisions, in time order.
     """
 
@@ -263,7 +262,7 @@ def _lease_problems(
 
 
 def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
-    """Return a sentence if no score came, or hardly any."""
+    """Return a sentence if no score came, or if fewer than 10 % of at least 100 wanted scores came."""
     if calls.all.decisions and not calls.all.scores:
         if learns:
             effect = "the router learns nothing"
@@ -280,6 +279,8 @@ def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
 
 def _model_problems(rows: Sequence[dict[str, Any]], decisions: int) -> list[str]:
     """Return a sentence for each model that was never played, or that failed in most of its calls.
+
+    The first needs 50 decisions a model, the second 20 calls of the model.
 
     Args:
         rows: of `arms`.
@@ -342,9 +343,10 @@ def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: flo
     """Return a sentence on a charge that the cost of some calls lacks, and on the price to add.
 
     Args:
-        word: the charge as the reply names it, or any word if `searches` > 0.
-        calls: number of calls. usd: what they count now.
-        searches: number of web searches of the calls.
+        word: name of the charge in the reply, such as `tier flex`. It is not read if `searches` > 0.
+        calls: number of calls.
+        usd: cost of the calls by the price, without the charge.
+        searches: number of web searches of the calls; 0 for another charge.
     """
     begin = f"{counted(calls, 'call')} of {model}"
     if searches:
@@ -369,7 +371,10 @@ def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: flo
 def _takeover_problems(
     bundle: str, events: EventLog, folder: Path, bundles: Sequence[tuple[str, int, float | None]]
 ) -> list[str]:
-    """Return a sentence for each other bundle that decided calls after this one was put at its place.
+    """Return a sentence for each other bundle that went on deciding after this one was put at its place.
+
+    Named are bundles with a call later than `TAKEOVER` seconds after that moment and than this bundle's last
+    call.
 
     Args:
         bundle: id of the bundle at the folder.
@@ -392,7 +397,9 @@ def _means_of_parts(values: Sequence[float] | np.ndarray) -> list[float]:
 
 
 def _checkpoint(bundle: str, place: Path | None) -> dict[str, int] | None:
-    """Return how far the checkpoint of a bundle has read the log, or None if there is none.
+    """Return how far the checkpoint of a bundle has read the log, or None if there is no readable one.
+
+    The values are the learner's `counted`, `applied`, `learnt` and `passed`.
 
     Args:
         place: folder of the checkpoints of all bundles. None if the log has no such folder.

@@ -76,7 +76,7 @@ class Neighbours:
     def nearest(self, embedding: np.ndarray, count: int) -> list[dict[str, Any]]:
         """Return the `count` prompts of smallest Euclidean distance, nearest first.
 
-        Each has `text`, `distance` and `scores`, {model: score} of the models that answered.
+        Each prompt is a dict of `text`, `distance` and `scores`, {model: score} of the models that answered.
         """
         squared = ((self.embeddings.astype(np.float32) - embedding) ** 2).sum(axis=1)
         order = np.argsort(squared, kind="stable")[: max(0, int(count))]

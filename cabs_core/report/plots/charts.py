@@ -230,7 +230,7 @@ def cost_scale(values: np.ndarray | pd.Series, log: bool) -> alt.Scale:
 def heatmap(
     values: np.ndarray, rows: Sequence[str], columns: Sequence[str], *, what: str, diverging: bool = False
 ) -> alt.LayerChart | alt.FacetChart:
-    """Chart of a matrix as shaded cells with their numbers.
+    """Chart of a matrix as shaded cells, with the numbers in the cells for at most 24 columns.
 
     Args:
         values: `[rows, columns]` in [0, 1], or in [-1, 1] with `diverging`.
@@ -392,9 +392,9 @@ def end_labels(
 
 
 def moved_apart(values: np.ndarray, gap: float) -> np.ndarray:
-    """Return rising values `[n]`, moved as little as possible until neighbours are `gap` apart.
+    """Return sorted values `[n]`, moved as little as possible so that neighbours are at least `gap` apart.
 
-    The sum of the squared moves is least (isotonic regression).
+    The sum of the squared moves is least (isotonic regression). The order of the values stays.
     """
     steps = gap * np.arange(len(values))
     if not len(values):
