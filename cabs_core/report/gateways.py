@@ -25,12 +25,18 @@ from cabs_core.report.routing_table import RoutingTable, TableRow
 
 #: models that a request to OpenRouter tries: its list may have three
 _MODELS = 3
-#: cosine above which vLLM Semantic Router takes a prompt for one of a row, as in its own reference file
+#: cosine above which vLLM Semantic Router assigns a prompt to a row, as in its own reference file
 _NEAR = 0.72
 
 
 def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """Return YAML to add to `model_list` of a LiteLLM configuration, whose model groups it names."""
+    """Return YAML with an auto router to add to `model_list` of a LiteLLM configuration.
+
+    The names are those of model groups in that configuration.
+
+    Raises:
+        ResultError: a row has no example prompts.
+    """
     routes: dict[str, dict[str, Any]] = {}
     for row in table.rows:
         route = routes.setdefault(row.model, {"name": names[row.model], "description": "", "utterances": []})
@@ -49,6 +55,8 @@ def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
 def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
     """Return JSON with the field `models` of a request to OpenRouter, for each task and for all else.
 
+    The field has at most three models: the model of the task, then the others by mean score.
+
     Raises:
         ResultError: the name of a model is not of the form `author/model`.
     """
@@ -65,7 +73,13 @@ def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """Return YAML to merge into a configuration that has the models under `providers.models`."""
+    """Return YAML to merge into a configuration that has the models under `providers.models`.
+
+    Rows that the default model answers are left out, since it answers all other prompts.
+
+    Raises:
+        ResultError: a row has no example prompts.
+    """
     signals = []
     decisions = []
     for place, row in enumerate(row for row in table.rows if row.model != table.default):
@@ -93,7 +107,7 @@ def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
 
 
 def as_json(table: RoutingTable, names: Mapping[str, str]) -> str:
-    """Return all figures of the table as JSON."""
+    """Return all figures of the table as JSON, with the names of the models in the gateway."""
     content = table.to_dict()
     for row in content["rows"]:
         row |= {"model": names[row["model"]], "others": [names[m] for m in row["others"]]}
@@ -144,4 +158,5 @@ def _commented(table: RoutingTable, advice: str) -> str:
 
 
 def _yaml(content: dict[str, Any]) -> str:
+    """Return content as YAML, in its order and with letters of all scripts as they are."""
     return str(yaml.safe_dump(content, sort_keys=False, allow_unicode=True, width=100))

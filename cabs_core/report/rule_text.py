@@ -8,13 +8,13 @@ CLUSTER_NAME = "cluster "
 
 
 def rule_text(rule: Mapping[str, str], kept: str = "") -> str:
-    """Return the most common model, then the exceptions: `mid, but big for sql and tables`.
+    """Return the model of the most tasks or clusters, then the exceptions: `mid, but big for sql and tables`.
 
     If there are no rules, return a dash.
 
     Args:
         rule: {task or cluster: model}.
-        kept: a model that is named first if two models are most common, such as today's.
+        kept: a model that is named first if it has as many groups as another, such as today's model.
     """
     if not rule:
         return "–"

@@ -251,7 +251,7 @@ def efficiency(data: PoolData) -> PageTable | None:
 
 
 def latency(data: PoolData) -> PageTable | None:
-    """Table of the time that one decision takes online, beside the throughput of the replay."""
+    """Table of the time that one decision and one update take online, beside the throughput of the replay."""
     mart = data.mart("decision_latency").set_index("policy")
     timed = mart[mart["decisions"].notna()]
     parts = {"Median": "p50", "p95": "p95", "p99": "p99", "Processor": "cpu"}
@@ -286,7 +286,10 @@ def _micro(line: pd.Series, field: str) -> TableCell:
 
 
 def arms(data: PoolData) -> PageTable | None:
-    """Table of the share of each model in the rounds of up to nine policies, with shaded cells."""
+    """Table of the share of each model in the rounds of up to nine policies, with shaded cells.
+
+    The last rows say how often each policy switches the model and how many models it uses in effect.
+    """
     shares = data.mart("arm_shares")
     has_overall = (shares["regime"] == "overall").any()
     shares = shares[shares["regime"] == ("overall" if has_overall else shares["regime"].iloc[0])]

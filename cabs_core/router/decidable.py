@@ -55,7 +55,10 @@ def reach_of(model: str, weights: Sequence[float], scores: Sequence[float], scor
 
 
 def in_words(reaches: Sequence[Reach]) -> str:
-    """Return a sentence on the models that a log can tell apart, and on those that need more decisions."""
+    """Return words on the models that a log can tell apart, and on the models that need more decisions.
+
+    The parts are separated by semicolons. A single model that is within reach is not mentioned.
+    """
     ready = [reach for reach in reaches if reach.half_width is not None]
     sentences = []
     if len(ready) >= 2:

@@ -1,9 +1,9 @@
 """Conversations: they keep their model, or another model is drawn.
 
-`endpoints.request` says which conversation a request belongs to, and by which text it is routed. A derived
-key is looked up only by requests that hold an earlier answer, since two people who begin with the same words
-have two conversations. A request without the text of a person goes to the session's model, else to the
-fallback.
+`endpoints.request` says which conversation a request belongs to, and by which text it is routed. A session
+key that is derived from a conversation's first words is looked up only by requests that hold an earlier
+answer, since two people who begin with the same words have two conversations. A request without the text of
+a person goes to the session's model, else to the fallback.
 
 **Stickiness** (option `sticky`). `session`: a session keeps its model while the model can be called, unless
 another model is predicted to be better by more than the lost cache costs, or no request came for `IDLE`
@@ -184,7 +184,12 @@ def _call_that_made_state(router: Router, request: ChatRequest, caller: str | No
 def _earlier_turns(
     router: Router, request: ChatRequest, caller: str | None
 ) -> tuple[str | None, list[Logged]]:
-    """Return the session of a request, and the turns whose model it may keep, best first."""
+    """Return the session of a request, and the turns whose model it may keep, best first.
+
+    The session is None if the request names none. There are no turns if the option `sticky` forbids to keep a
+    model, if the log has no earlier turn, if the fallback stood in for its model, if its model has left the
+    router, or if it is older than `IDLE` outside a tool loop.
+    """
     key = request.key
     last = None
     if request.previous_response is not None:
@@ -206,6 +211,8 @@ def _earlier_turns(
 
 def _failed_kept_step(router: Router, request: ChatRequest, last: Logged) -> Logged | None:
     """Return the step of a tool loop that kept its model and failed, if another model then answered it.
+
+    None if there is no such step, or if the step's model has left the router.
 
     Args:
         last: the last turn of the session.
@@ -265,7 +272,8 @@ class _Undrawn:
         text: of the prompt. None if there is none.
         prediction: of the text. None if it was not predicted.
         kept: id of the decision whose model stays. None if the fallback answers.
-        fixed_cost: as of `Routed`.
+        fixed_cost: result of `_fallback_cost_per_usd`: expected cost of the fallback for every expected
+            dollar of the kept model. None if it is not known.
     """
 
     text: str | None = None
