@@ -57,7 +57,7 @@ def rhos_text(rhos: list[float], most: int = _SHOWN) -> str:
 
 @dataclass(frozen=True)
 class PoolData:
-    """The marts of one pool. A mart is read from disk when one of its figures is first needed.
+    """The marts of one pool, each read from disk only when its figures are needed.
 
     Attributes:
         pool: name of the pool.
@@ -68,7 +68,11 @@ class PoolData:
     artifacts_dir: Path
 
     def mart(self, name: str) -> pd.DataFrame:
-        """Read this pool's rows of `mart_<name>`."""
+        """Read this pool's rows of `mart_<name>` from disk.
+
+        Raises:
+            ResultError: the mart has not been built, or its file is damaged.
+        """
         return read_mart(self.artifacts_dir, f"mart_{name}", self.pool)
 
     @cached_property
@@ -164,7 +168,7 @@ class PoolData:
         )
 
     def unranked_text(self) -> str:
-        """Return the reason why the pool has no ranking."""
+        """Return the reason why the pool has no ranking, to stand after a colon."""
         if self.missing:
             return f"no rho at which all policies were replayed. {self.missing_text()}"
         return "no real router was replayed, only upper bounds."

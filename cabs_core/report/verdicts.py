@@ -66,7 +66,10 @@ def _xml(text: str) -> str:
 
 
 def as_markdown(cases: list[Case]) -> str:
-    """Return a headline, the number of cases by outcome, and a table of the cases that did not pass."""
+    """Return a headline, the number of cases by outcome, and a table of the cases that did not pass.
+
+    The headline says `failed` if a case is an error or broken, or if there are no cases.
+    """
     marks = {"error": "ERROR", "broken": "could not be evaluated", "warning": "warning"}
     totals = {}
     for outcome in ("passed", "warning", "error", "broken"):

@@ -50,7 +50,6 @@ class Ingredients:
         Args:
             folders: {stage: folder} of the inputs of stage `router`.
 
-
         Raises:
             ProvenanceError: the record of the embeddings does not say which encoder made them.
         """

@@ -93,7 +93,7 @@ class LoggedBundle:
         return {"result": result, "learnt": False, "note": note}
 
     def problems(self) -> list[str]:
-        """Return a sentence for every setting that cannot work, such as a budget that is too small."""
+        """Return a list with a sentence on the budget if no rho can meet it, else an empty list."""
         if self.pacer is None:
             problem = None
         else:
@@ -138,7 +138,7 @@ class LoggedBundle:
         Args:
             decision_id: of the decision.
             cost: USD of the call, at most `usage.MOST_CALL_USD`. None takes what `finish` recorded, else the
-                expected cost.
+                expected cost, else the model's mean cost.
             source: name of who gives the score. Only the first score of a decision teaches. Later ones are
                 kept in the log.
             key: idempotency key. None allows one score per decision and source.
@@ -169,12 +169,15 @@ class LoggedBundle:
 
         Args:
             score: in [0, 1].
-            cost: USD of the call. None if it is not known.
+            cost: USD of the call. None if it is not known, see `feedback`.
             source, key: as of `feedback`.
             caller: name of a client. The decision is looked up among those that this client asked for, or
                 among all if it is None.
             **name: one of `id`, `response_id` (of the upstream's answer), `call_id` (given to `route`) and
                 `session`.
+
+        Returns:
+            'recorded', 'duplicate' or 'conflict', as of `feedback`.
 
         Raises:
             RouterError: as of `feedback`.
@@ -202,7 +205,7 @@ class LoggedBundle:
         return result
 
     def _known_cost(self, logged: Logged, paid: float | None) -> float:
-        """Return the cost of a call, USD: paid, else expected, else the mean cost of the model."""
+        """Return the cost of a call, USD: `paid`, else the expected cost, else the model's mean cost."""
         for usd in (paid, logged.expected_cost):
             if usd is not None:
                 return float(usd)

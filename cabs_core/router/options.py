@@ -27,8 +27,8 @@ class RouterOptions:
             until scores show that the policy earns more, see `guarded`). None takes the bundle's.
         epsilon: share of uniform exploration, from 0 to 1. None takes the bundle's.
         fallback: name of the model of shadow and guarded mode. None takes the bundle's.
-        budget_per_request, budget_per_day: USD, at most one of them. A pacer then moves rho, from the lowest
-            rho of the pool's grid to twice its range (`Pacer`).
+        budget_per_request, budget_per_day: USD, at most one of them. A pacer then moves rho between the
+            lowest rho of the pool's grid and twice the grid's range above it (`Pacer`).
         seed: of the random streams. None takes fresh ones, which processes that share a log need. 'bundle'
             takes those of the replay.
         keep_prompts: True logs the texts of the prompts.

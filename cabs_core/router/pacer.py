@@ -50,7 +50,7 @@ def first_rho(target: float, curve: Mapping[str, Sequence[float]]) -> float:
 
 
 def highest_rho(low: float, high: float) -> float:
-    """Return the largest rho of a pacer, given the lowest and highest rho that were replayed."""
+    """Return the largest rho of a pacer: `REACH` times the replayed range of rho above its lowest value."""
     return float(low + REACH * (high - low))
 
 
@@ -123,7 +123,8 @@ class Pacer:
         rho: of the next request.
         level: the rho that would hold without debt.
         high: largest rho.
-        calls, spent, allowed: totals of this process: calls that answered, USD spent, USD allowed.
+        calls, spent, allowed: totals since the process started, with those that `follow` took over from the
+            log: calls that answered, USD spent, USD allowed.
     """
 
     def __init__(self, budget: Budget, *, clock: Callable[[], float] = time.time):
@@ -213,8 +214,9 @@ class Pacer:
     def follow(self, day: int, calls: int, spent: float) -> None:
         """Take over the totals of the log for a day, so that the spending of other processes counts as well.
 
-        At the first call of a process, the totals are those from before the process started. A target per day
-        has then been accruing since midnight.
+        Totals with no more calls than this process knows change nothing. At the first call of a process, the
+        totals are those from before the process started. A target per day has then been accruing since
+        midnight.
 
         Args:
             day: UTC day, counted from 1970.
@@ -239,9 +241,10 @@ class Pacer:
             self._resumed = self.level
 
     def problem(self) -> str | None:
-        """Return a sentence if the target cannot be met, with what calls cost at the highest rho.
+        """Return a sentence if the target cannot be met, with the cost of calls at the highest rho.
 
-        Return None if nothing shows that the target cannot be met.
+        Shown by `TELLING` calls at that rho, or before `TELLING` calls in all by the expected cost of a
+        request. Return None if nothing shows that the target cannot be met.
         """
         highest = self._at_highest_rho
         target = self.budget.per_request

@@ -15,8 +15,8 @@ def read_scored(path: str | Path) -> Scored:
         path: of a table with the columns prompt, score (from 0 to 1) and, if it is known, cost (USD).
 
     Raises:
-        DataError: the table cannot be read, a column is absent, a value is missing or out of range, or the
-            packages that read tables are not installed.
+        DataError: the table cannot be read or has no row, a column is absent, a value is missing or out of
+            range, or the packages that read tables are not installed.
     """
     try:
         # a machine that only serves has no pandas

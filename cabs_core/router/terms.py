@@ -73,7 +73,11 @@ def _as_utf8(header: str) -> str:
 
 
 def _read_models(header: Any, manifest: Manifest) -> tuple[str, ...]:
-    """Return the models that a header names, in the order of the router's models."""
+    """Return the models that a header names, in the order of the router's models.
+
+    Raises:
+        RouterError: the header names no model, or one that the router does not have.
+    """
     names = header
     if isinstance(header, str):
         header = _as_utf8(header)
@@ -97,7 +101,11 @@ def _read_models(header: Any, manifest: Manifest) -> tuple[str, ...]:
 
 
 def _read_value(text: Any, manifest: Manifest) -> float:
-    """Return the value of a right answer that a header gives, USD."""
+    """Return the value of a right answer that a header gives, USD.
+
+    Raises:
+        RouterError: the value is no number, or its rho (1 / value) is beyond those that a pacer may reach.
+    """
     low = min(manifest.rhos)
     high = max(manifest.rhos)
     least = 1.0 / max(highest_rho(low, high), 1.0 / MOST_CALL_USD)

@@ -84,8 +84,10 @@ class Figure:
     def _sized(self, width: int | str, *, page: bool) -> dict[str, Any]:
         """Return the specification with a width and a configuration.
 
+        A chart of several facets keeps its own width.
+
         Args:
-            width: pixels, or "container" for the width of the element around it.
+            width: pixels, or "container" for the width of the element around the drawing.
             page: True for the colours of a page, False for those of a file.
         """
         spec = {**self._spec, "config": config(page=page)}
