@@ -57,7 +57,12 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
 
 
 def _sessions_text(options: dict[str, Any], evidence: Evidence | None) -> str:
-    """Say how conversations were made, which model answers their turns, and what turns cost."""
+    """Return sentences on how conversations were made, which model answers a turn, and what a turn costs.
+
+    Args:
+        options: settings of the conversations, `replay.sessions` of the pool file.
+        evidence: the replays with their problem; None if they are not at hand.
+    """
     keeps = {
         "session": "a turn keeps the model of the last one unless another is predicted to be worth the lost "
         "prompt cache",

@@ -1,15 +1,13 @@
 """The bundle: a folder with everything from a prompt's text to a decision, without pickles.
 
-    router.json       format, id, arms with prices, rho, encoder, how it explores, provenance, files with
-    SHA-256 README.md         model card
+    router.json       format, id, arms with costs, rho, encoder, exploration, provenance, files with SHA-256
+    README.md         model card
     requirements.txt  packages for a machine that only serves the bundle (`requirements`)
     policy/           policy.json, state.npz
     oracles/          the predictors that the policy needs
     encoder/          ONNX graph and tokenizer of a transformer; arrays and settings of another encoder
     neighbours/       train prompts for explanations, unless they were left out
-    seen.npy          hashes of the prompts on which the router was trained or chosen: a comparison leaves
-    them
-                      out
+    seen.npy          hashes of the prompts on which the router was trained or chosen, for comparisons
     events.sqlite     copy of a log in memory, written by `Router.save`: its decisions may still be scored
 
 A bundle is written whole or not at all, and every file is compared with its hash when the bundle is opened. A
@@ -49,7 +47,7 @@ class Manifest:
         pool: name of the pool from which the router was built.
         policy: name of the policy.
         rho: cost sensitivity at which the policy was chosen, score units per USD.
-        rhos: the pool's grid of rho. A pacer moves rho within twice its range (`Pacer`).
+        rhos: the pool's grid of rho. A pacer moves rho up to twice the grid's range above its lowest value.
         arms: one dict per model: `name`, `mean_score` and `mean_cost` (USD a call) on the train split, and
             `free`, True if a cost of 0 is meant.
         fallback: model of largest mean utility on the train split. It answers in shadow and guarded mode.
@@ -87,7 +85,7 @@ class Manifest:
         return [arm["name"] for arm in self.arms]
 
     def digest(self) -> str:
-        """Return the hash (16 hex characters) of everything but the id itself."""
+        """Return the hash (16 hex characters) of all fields but `id`."""
         content = {k: v for k, v in asdict(self).items() if k != "id"}
         return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -196,7 +194,7 @@ def _verify(folder: Path, manifest: Manifest) -> None:
 
 
 def prompt_hashes(prompts: Sequence[str]) -> np.ndarray:
-    """Return the first 8 bytes of the BLAKE2b hash of every text, `[n]` uint64."""
+    """Return the BLAKE2b hash with `digest_size=8` of every text in UTF-8, `[n]` uint64, little-endian."""
     digests = [hashlib.blake2b(p.encode("utf-8", "surrogatepass"), digest_size=8).digest() for p in prompts]
     return np.frombuffer(b"".join(digests), dtype="<u8")
 
@@ -211,7 +209,7 @@ def seen_prompts(folder: str | Path) -> np.ndarray:
 
 
 def check_mode(mode: str, epsilon: float) -> None:
-    """Raise RouterError unless the mode exists, epsilon is in [0, 1], and both fit together."""
+    """Raise RouterError unless the mode exists and epsilon is in [0, 1], above 0 in mode `guarded`."""
     if mode not in ("route", "shadow", "guarded"):
         raise RouterError(f"mode {mode!r}: expected route, shadow or guarded")
     if not 0.0 <= epsilon <= 1.0:

@@ -46,7 +46,7 @@ class Learner:
     Attributes:
         policy: after decision number `counted` and reward number `applied` of the log.
         charges: learnt cost factors of the models.
-        learnt: number of rewards that taught the policy.
+        learnt: number of rewards that taught the policy, or would have if their model had not left.
         passed: number of rewards that did not, since they belong to another bundle or are not the first of
             their decision.
         lead: compares the policy with the fallback by their scores, for guarded mode.
@@ -157,10 +157,15 @@ class Learner:
         return taught
 
     def _learn(self, logged: Logged, score: float, cost: float) -> None:
-        """Teach the policy, the cost factors and the lead one reward. A model that has left is passed over.
+        """Teach the policy, the cost factors and the lead one reward.
+
+        A reward of a model that has left teaches nothing. A reward of a decision that was not marked does not
+        teach the lead.
 
         Args:
-            score: in [0, 1]. cost: USD of the call.
+            logged: the decision.
+            score: in [0, 1].
+            cost: USD of the call.
         """
         decision = Decision.from_dict(json.loads(logged.decision))
         names = self.manifest.names

@@ -28,7 +28,7 @@ class SharedText:
         self._shares: deque[float] = deque(maxlen=_WINDOW)
 
     def add(self, text: str) -> None:
-        """Compare a prompt with the prompts before it. A prompt that was there before counts for nothing."""
+        """Compare a prompt with the last few prompts. A prompt that equals one of them is left out."""
         earlier = list(self._texts)
         if text in earlier:
             return
@@ -38,9 +38,9 @@ class SharedText:
 
     @property
     def share(self) -> float | None:
-        """Mean share of their text that prompts have in common if that is more than half for most of them.
+        """Mean share of shared text, over the recent prompts that share more than half of their text.
 
-        None if it is not, or if there were too few prompts.
+        None unless these are most of the recent prompts, and if there were too few prompts.
         """
         shares = list(self._shares)
         over = [share for share in shares if share > _MOST]
@@ -61,7 +61,10 @@ class SharedText:
 
 
 def _shared(text: str, before: str) -> float:
-    """Return the share of a text that begins or ends as another one does; 0 if that is short."""
+    """Return the share of a text whose beginning and end are those of another text.
+
+    Return 0 if the common beginning and end have fewer than `_SHORTEST` characters together.
+    """
     most = min(len(text), len(before))
     begin = _common_length(text, before, most)
     rest = most - begin

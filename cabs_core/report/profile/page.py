@@ -212,7 +212,10 @@ def _similar_order(correlations: np.ndarray) -> np.ndarray:
 
 
 def _block_note(blocks: Blocks, arms: list[str]) -> str:
-    """Return a sentence that says if the scores of all models are about the same queries."""
+    """Return a sentence that says if the models fall into blocks of uncorrelated scores.
+
+    Scores of different blocks cannot be about the same queries.
+    """
     if not blocks.conclusive:
         return "There are too few queries to tell whether the models fall into unrelated blocks."
     if len(blocks.blocks) < 2:
