@@ -83,7 +83,7 @@ def build_report(
         again: function that replays a policy at a rho, for replays whose rounds were deleted to save space.
 
     Raises:
-        ResultError: a mart has not been built, or holds no replay of this pool.
+        ResultError: a mart has not been built or holds no replay of this pool, or no policy has a rank.
     """
     artifacts_dir = Path(artifacts_dir)
     data = PoolData(safe_name(pool, "pool name"), artifacts_dir)
@@ -147,7 +147,7 @@ def build_report(
 def build_leaderboard(
     artifacts_dir: str | Path, folder: str | Path | None = None, headlines: Mapping[str, str] | None = None
 ) -> ReportResult:
-    """Write the page over all pools: the answer of every pool, and the ranks of every policy.
+    """Write the page over all pools, with its tables: the answer of every pool, the ranks of every policy.
 
     Args:
         artifacts_dir: folder with the marts.
@@ -179,7 +179,7 @@ def _headline(data: PoolData, first: AnswerPage | None, older_data: str) -> str:
 
 
 def _facts(data: PoolData, headline: str) -> dict[str, Any]:
-    """Return the facts with which the next report is compared."""
+    """Return the facts that `verdict.json` keeps, so that the next report can say what changed since."""
     best = data.routers[0] if data.routers else data.best
     line = data.board.loc[best]
     return {

@@ -37,7 +37,7 @@ MODELS: dict[str, tuple[str, ...]] = {
 
 
 def files_of(key: str) -> list[str]:
-    """Return the paths of the SQL files that a table or figure is made from.
+    """Return the paths in the repository of the SQL files that a table or figure is made from.
 
     Empty if the table or figure is made from other files than marts.
     """

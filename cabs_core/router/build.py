@@ -191,7 +191,8 @@ def build_bundle(
         the chosen policy, with the validation figures of every candidate.
 
     Raises:
-        RouterError: a model has no price, or the policy exists in replay only.
+        RouterError: a model has no price, the policy exists in replay only, mode and epsilon do not fit
+            together, 8-bit weights lose too much, or a package that serving needs is not installed.
         ProvenanceError: the artifacts do not belong together.
     """
     defaults = pool.router
@@ -297,7 +298,9 @@ class _Start:
 def _choose(
     pool: ModelPool, ingredients: Ingredients, policy: str | None, rho: float
 ) -> tuple[ChosenPolicy, bool]:
-    """Return the choice on validation, and True if a model has gaps there that no prediction fits.
+    """Return the policy that validation chose, and True if a model's missing answers there are unknowable.
+
+    Such a model has missing answers that no prediction may stand for (`problem.gaps.unknown_arms`).
 
     Args:
         policy: the only candidate. None compares all policies of the pool.
@@ -411,5 +414,5 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
 
 
 def bundle_size(folder: str | Path) -> int:
-    """Return the size of a bundle in bytes, after verifying its files."""
+    """Return the size in bytes of a bundle's files without `router.json`, after verifying them."""
     return sum((Path(folder) / name).stat().st_size for name in read_manifest(folder).files)

@@ -75,7 +75,8 @@ def check_bundle_matches_replay(
 
     Args:
         folder: the folder of the bundle.
-        problem: the problem from which the bundle was made, with embeddings. Outcomes arrive at once.
+        problem: the problem from which the bundle was made, with embeddings. The policy learns the outcome of
+            a round before the next round.
         prompts: texts of the problem's queries, in its order. None embeds no prompt again.
         rounds: number of rounds of trial 0 to play, from the first. None plays all.
         text_rounds: number of those rounds to play from the text as well.
@@ -141,7 +142,7 @@ def check_bundle_matches_replay(
 def play_bundle(
     folder: str | Path, heads: Heads, problem: ReplayProblem, rows: np.ndarray, embeddings: np.ndarray
 ) -> np.ndarray:
-    """Return the arms that a bundle's policy plays, one prompt after the other, with rewards at once.
+    """Return the arms that a bundle's policy plays if it learns from every play before the next prompt.
 
     The requests of `TOGETHER` prompts are computed together, since a search of neighbours for one prompt
     costs as much as for dozens. `_difference` checks requests that are computed alone.
@@ -294,7 +295,7 @@ def compare_with_champion(
 def compare_plays(
     problem: ReplayProblem, old: np.ndarray, new: np.ndarray, rho: float, *, margin: float = MARGIN
 ) -> Comparison:
-    """Compare two ways to play a problem, paired over its queries.
+    """Compare the plays of two bundles on a problem, paired over its queries, and judge by the margin.
 
     Args:
         old, new: arms of champion and challenger, `[n]` in the order of the problem's queries.

@@ -111,7 +111,10 @@ class Lead:
         self.add(policy_weight, fallback_weight, utility)
 
     def add(self, policy_weight: Any, fallback_weight: Any, utility: Any) -> None:
-        """Add a utility to both sides, each with its weight (0 for the side that was not played)."""
+        """Add a utility to both sides, each with its weight, and decide anew which side answers.
+
+        The side that was not played has weight 0.
+        """
         self.n += 1
         self.policy.add(policy_weight, utility)
         self.fallback.add(fallback_weight, utility)
@@ -136,7 +139,9 @@ class Lead:
 
 
 def initial_lead(evidence: Mapping[str, float]) -> Lead:
-    """Return the lead of a new router, whose policy answers at once if validation found it better.
+    """Return the lead of a new router.
+
+    Its policy answers at once if it led on validation by more than `STARTS_AT` standard errors.
 
     Args:
         evidence: paired difference of the policy to the fallback on validation, as `mean` and `se`; empty if
@@ -197,9 +202,7 @@ def guarded_pmf(
 def guarded_draw(
     answering: int, waiting: int, floor: float, first: float, second: float
 ) -> tuple[int, bool, float]:
-    """Draw a model as `guarded_pmf` says: return it, whether the uniform half draws instead, and a number.
-
-    The number is uniform in [0, 1) and says which model the uniform half draws.
+    """Draw which side answers, with the probabilities of `guarded_pmf`.
 
     Args:
         answering: the model that the answering side chose.
@@ -207,6 +210,10 @@ def guarded_draw(
         floor: share of exploration.
         first: uniform in [0, 1).
         second: uniform in [0, 1), independent of `first`.
+
+    Returns:
+        (model, uniform, number). If `uniform` is True, the caller draws a model uniformly from the available
+        ones, by `number` in [0, 1), in place of `model`. Otherwise `model` is the one that was drawn.
     """
     if first >= floor:
         return answering, False, second

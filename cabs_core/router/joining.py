@@ -112,12 +112,12 @@ class NewModel:
 
 @dataclass(frozen=True)
 class _ArmChange:
-    """Other models of a router.
+    """The models of a router after one was added or removed.
 
     Attributes:
-        oracles: predictors of the new models.
-        arms: as in `Manifest.arms`.
-        charges: state of `Charges` for the new models.
+        oracles: predictors of these models.
+        arms: entries of these models, as in `Manifest.arms`.
+        charges: state of `Charges` for these models.
         event: the addition or removal, for the provenance.
     """
 
@@ -169,8 +169,9 @@ def add_model(
         encoder: an open one of the bundle, if it is shared.
 
     Raises:
-        RouterError: the log is in memory, the router has the model already, not exactly one of `scored` and
-            `like` is given, or a static router gets too few scored prompts.
+        RouterError: there is no router, the log is in memory, the name cannot be used or the router has it
+            already, not exactly one of `scored` and `like` is given, `like` names no model of the router, a
+            static router gets too few scored prompts, or another bundle took the router's place meanwhile.
         PolicyError: the policy takes no new arm.
         DataError: a prompt cannot be embedded.
     """
@@ -208,7 +209,10 @@ def add_model(
 def _add_arm(
     router: Router, model: NewModel, vectors: np.ndarray | None, nearest: str, mean_cost: float
 ) -> None:
-    """Add the arm of a new model to the learner's policy, in the best way that the policy offers.
+    """Add the arm of a new model to the learner's policy.
+
+    The arm starts from the scored prompts if the policy can take them, else from the arm of `nearest` if the
+    policy can do that (and always without scored prompts), else from nothing.
 
     Args:
         vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
@@ -403,7 +407,7 @@ def _margin_ratio(router: Router, like: str, cost: float) -> float:
 
 
 def _teach(router: Router, oracles: Oracles, name: str, scored: Scored, vectors: np.ndarray) -> None:
-    """Teach the policy the scored prompts, as decisions between the new model alone.
+    """Teach the policy the scored prompts, as decisions in which only the new model is available.
 
     Args:
         oracles: with the new model.

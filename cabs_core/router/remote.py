@@ -142,6 +142,7 @@ class Follower:
         self._thread.join(1.0)
 
     def _run(self) -> None:
+        """Fetch the router every `every` seconds until the thread is stopped. Failures are logged."""
         while not self._stop.wait(self.every):
             try:
                 fetch(self.url)
@@ -151,7 +152,13 @@ class Follower:
 
 
 def _header(url: str) -> bytes:
-    """Return the content of the header of the router at a URL, which is valid JSON."""
+    """Return the content of the header of the router at a URL, which is valid JSON.
+
+    Raises:
+        RouterError: there is no router at the URL.
+        ProvenanceError: the header is no JSON.
+        StorageError: the store cannot be read.
+    """
     bucket = _bucket(url)
     with bucket.reaching(HEADER):
         try:
@@ -168,4 +175,5 @@ def _header(url: str) -> bytes:
 
 
 def _bucket(url: str) -> Bucket:
+    """Return the store at a URL, read without a cache of listings, so that new files are seen."""
     return Bucket(url, "the router", listings=False)
