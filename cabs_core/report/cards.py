@@ -7,7 +7,10 @@ from cabs_core.report.tables import PageTable, error_text, missing
 
 
 def as_good(data: PoolData) -> list[str]:
-    """Return the other routers whose mean utility is not significantly below that of the best router."""
+    """Return the other routers whose mean utility is not significantly below that of the best router.
+
+    Routers that the marts do not compare with the best one are left out.
+    """
     alike = []
     for policy in data.routers[1:]:
         pair = data.pair(policy, data.routers[0])

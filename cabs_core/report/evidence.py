@@ -148,7 +148,7 @@ class Evidence:
     def _means_of_rounds(
         self, policy: str, rho: float
     ) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-        """Compute the means that `_stored_means` reads from rounds, with estimates in place of gaps."""
+        """Compute from rounds what `_stored_means` reads from files, with estimates in place of gaps."""
         trace = self.trace(policy, rho)
         cells = real_values(self.problem, rho)
         query = trace.order.ravel()
@@ -296,9 +296,9 @@ def frontier_points(evidence: Evidence, policy: str) -> pd.DataFrame:
 def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
     """Table of the models that a policy plays for each task at one rho, the most frequent task first.
 
-    It is over all rounds of all trials. Columns: task, queries (number), score (mean), cost (USD per 1,000
-    requests), model (the one that is played most) and share (of the rounds that play this model), best_model
-    (the one with the highest mean score on the task's queries) and best_score (that mean).
+    The means are over all rounds of all trials. Columns: task, queries (number), score (mean), cost (USD per
+    1,000 requests), model (the one that is played most) and share (of the rounds that play this model),
+    best_model (the one with the highest mean score on the task's queries) and best_score (that mean).
     """
     problem = evidence.problem
     trace = evidence.trace(policy, rho)
@@ -348,11 +348,11 @@ def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
 
 
 def examples(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame:
-    """Table of prompts that a policy routed well, and of prompts that it did not, in the order of the stream.
+    """Table of prompts that a policy routed well, then of prompts that it did not, each in stream order.
 
-    They are of the second half of the first trial, and all models answered them. Up to three hits scored 0.5
-    or more for no more than the models' mean cost of the query. Up to three misses scored less than 0.5,
-    although another model scored 0.5 or more.
+    The prompts are of the second half of the first trial, and all models answered them. Up to three hits
+    scored 0.5 or more for no more than the models' mean cost of the query. Up to three misses scored less
+    than 0.5, although another model scored 0.5 or more.
 
     Columns: hit (bool), query_id, task, prompt, model, score, cost (USD), scores ({model: score}).
     """

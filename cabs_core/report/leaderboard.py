@@ -125,7 +125,9 @@ def _marked(info: dict[str, Any]) -> str:
 
 
 def _policies(board: pd.DataFrame, pools: Sequence[str]) -> PageTable | None:
-    """Table of every policy's ranks and closed share of the regret over all pools.
+    """Table of every policy's ranks and regret gap closed over all pools.
+
+    The gap is the regret of the reference policy beyond that of LinUCB with full feedback.
 
     Args:
         board: rows of `mart_policy_leaderboard` of all pools.

@@ -75,7 +75,8 @@ def style(policy: str) -> Style:
 def headline(names: Sequence[str], best: str, reference: str) -> set[str]:
     """Return the policies whose lines a plot shows at first. A reader can switch on the others.
 
-    They are `best`, `reference`, and the policies that the catalog marks as headlines.
+    These are `best`, `reference` and the policies that the catalog marks as headlines, so far as `names` has
+    them.
     """
     return {p for p in names if p in (best, reference) or (p in policies() and policies()[p].headline)}
 

@@ -145,8 +145,9 @@ def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | Non
 
 
 def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
-    """Return regret just before the first change, the highest one after it, and the last one with its
-    interval.
+    """Return texts: the regret before the first change, the highest one after it, the last with its interval.
+
+    Without changes, the first point stands for the regret before.
 
     Args:
         line: points of a policy, by round.

@@ -17,9 +17,9 @@ _MOST_TASKS = 60
 
 
 def budgets(evidence: Evidence, router: str) -> PageTable | None:
-    """Table of the best setting of a router, and of the best model, that a budget pays for.
+    """Table of the best setting of a router, and of the best model, that each of eight budgets pays for.
 
-    None if some request is free, or if all cost the same.
+    None if a model or setting costs nothing on average, or if all cost the same.
     """
     points = facts.frontier_points(evidence, router)
     models = facts.single_models(evidence)
@@ -59,7 +59,7 @@ def budgets(evidence: Evidence, router: str) -> PageTable | None:
 
 
 def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
-    """Table of the models that a router asks for each task, at one rho (score per USD)."""
+    """Table of the models that a router asks at one rho (score per USD), for the most frequent tasks."""
     rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
     columns = {
         "Task": lambda t: words(t.task),

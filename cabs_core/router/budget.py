@@ -127,7 +127,7 @@ def spending(
         seed, pool, options: as of `BudgetReplay`.
 
     Returns:
-        `rhos`, rising, and `usd`, the mean cost at each.
+        `rhos`, up to 17 values, rising, and `usd`, the mean cost at each.
     """
     low, high = (float(rho) for rho in rhos)
     grid = np.unique([low, *np.geomspace(high / 1000, high, 16).clip(low, high)])
@@ -141,10 +141,10 @@ def spending(
 def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: float) -> float:
     """Return the price rho in [0, limit] that minimises PORT's dual on m requests.
 
-    The dual is m target rho + sum max_a (s_a - rho c_a). The source has a budget, so a price, for every
-    model, and its F(gamma) over the first share eps of the requests. With one budget for all models, one
-    price is left. The dual is convex and its slope is the budget minus the spending of argmax, so the minimum
-    is where spending meets the budget. Bisection finds it.
+    The dual is m target rho + sum max_a (s_a - rho c_a). In the source every model has a budget and a price,
+    and the dual is F(gamma) over the first share eps of the requests. Here one budget holds for all models,
+    so there is one price. The dual is convex, and its slope is the budget minus the spending of argmax, so
+    the minimum is where spending meets the budget. Bisection finds the minimum.
 
     Args:
         scores, costs: predicted score and cost (USD) of every model, `[m, K]`.
@@ -181,7 +181,7 @@ def replay_port(problem: ReplayProblem, target: float, settings: BudgetReplay, *
 
     Args:
         target: USD a request.
-        settings: `trials`, `seed` and `pool` are used.
+        settings: settings of the replay, of which `trials`, `seed` and `pool` are used.
         limit: largest price.
 
     Raises:

@@ -39,7 +39,7 @@ def _show_calls(facts: dict[str, Any]) -> None:
     """Print the counts of decisions, a table of the models, and the learning curve.
 
     Args:
-        facts: of `examine`, here and below.
+        facts: the report that `doctor.examine` returned, here and in the functions below.
     """
     click.echo(f"router {facts['bundle']}: {facts['policy']} of pool {facts['pool']}, log {facts['log']}")
     click.echo(
@@ -85,8 +85,7 @@ def _show_costs(facts: dict[str, Any]) -> None:
 
 
 def _show_bundles(facts: dict[str, Any]) -> None:
-    """Print the calls of other bundles, the changes of the models, and a note if the policy does not "
-    "learn."""
+    """Print calls of other bundles, changes of the models, and a note if the policy does not learn."""
     others = [row for row in facts["bundles"] if row["bundle"] != facts["bundle"]]
     if others and not facts["decisions"] and not facts["kept_turns"]:
         click.echo("this bundle has decided nothing yet; what the log holds is of others:")

@@ -109,6 +109,7 @@ class Prediction:
 
     @cached_property
     def _expected(self) -> tuple[np.ndarray, np.ndarray]:
+        """Expected scores and costs by `Heads.expected`, `[K]` each, computed once."""
         return self._heads.expected(self.embedding, self.length)
 
 

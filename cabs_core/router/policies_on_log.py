@@ -65,7 +65,9 @@ def read_decisions(
     written: LogFile | None = None,
     merged: Mapping[str, str] | None = None,
 ) -> LoggedData:
-    """Read a log as arrays, with embeddings, for the models of a bundle.
+    """Read the scored decisions of a log as arrays, with embeddings, for the models of a bundle.
+
+    Decisions of an event log are not `adaptive` if the bundle's policy does not learn.
 
     Args:
         place: an event log (SQLite file, PostgreSQL URL), or a log of calls (`cabs_core.read_log`), whose
@@ -115,8 +117,7 @@ def merged_names(pool: ModelPool) -> dict[str, str]:
 
 
 def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[LoggedData, list[str]]:
-    """Return the decisions on the test prompts of a pool whose source is a log, and the texts of these
-    prompts.
+    """Return the decisions on the first fold's test prompts of a pool whose source is a log, and the texts.
 
     Args:
         inputs: {stage: folder} of the artifacts outcomes, splits and prompt_embeddings.
@@ -200,10 +201,10 @@ def evaluate_pool(
 
     Returns:
         one row per policy, rho, outcome and estimator, or one with the reason (`refused`) if the log cannot
-        tell. The columns are pool, policy, rho, outcome (score, cost or utility), estimator, value, low,
-        high, difference (value minus what the log's own policy earned), difference_low, difference_high,
-        no_interval, manski_width, refused, n, groups, n_eff, max_weight, mean_weight, coverage, assumed,
-        anytime.
+        tell or the policy cannot be played. The columns are pool, policy, rho, outcome (score, cost or
+        utility), estimator, value, low, high, difference (value minus what the log's own policy earned),
+        difference_low, difference_high, no_interval, manski_width (see `Estimate`), refused, n, groups,
+        n_eff, max_weight, mean_weight, coverage, assumed, anytime (see `Evaluation`).
     """
 
     def play(policy: str, rho: float) -> np.ndarray:
@@ -309,7 +310,7 @@ def _estimates(
 
 
 def as_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
-    """Return rows of `evaluate_pool` as an Arrow table, with the same types if estimates were refused."""
+    """Return rows of `evaluate_pool` as an Arrow table, whose column types do not depend on the values."""
     names = ["pool", "policy", "rho", *_OUTCOME, "refused", "n", "groups", *_FACTS, "assumed", "anytime"]
     kinds = dict.fromkeys(names, pa.float64())
     kinds |= dict.fromkeys(("pool", "policy", "outcome", "estimator", "refused", "no_interval"), pa.string())

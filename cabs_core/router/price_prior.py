@@ -17,7 +17,7 @@ PER_DECADE = 0.1
 #: Bounds of the expected score.
 LOWEST = 0.3
 HIGHEST = 0.9
-#: Tokens of a typical call, in and out.
+#: Number of tokens in of a typical call, and of tokens out.
 OUTPUT = 200.0
 
 

@@ -39,8 +39,10 @@ class Difference:
         mean: challenger minus champion.
         se: standard error of `mean`.
         decisions: number of decisions compared; of a table prompts.
-        half_width: half width of the 95 % interval in standard errors, given a number of decisions.
-        reach: distance from `mean` to the lower and upper end of the interval. None takes `half_width`.
+        half_width: function that returns the half width of the 95 % interval in standard errors for a number
+            of decisions.
+        reach: distances from `mean` to the lower and to the upper end of the interval. None takes
+            `half_width` times `se` for both.
         least: fewest decisions for a valid interval, so for a promotion.
         collected: prompts or decisions that have to be collected for one that is compared.
         unknown: how much smaller and larger the difference may be, because some answers are not known.
@@ -69,8 +71,7 @@ class Difference:
         return self.mean - self.unknown[0] - below, self.mean + self.unknown[1] + above
 
     def needed(self, margin: float) -> int:
-        """Return the number of decisions from which an equally good challenger is promoted in 9 of 10 "
-        "cases."""
+        """Return the decisions from which on an equally good challenger is promoted in 9 of 10 cases."""
         deviation = self.se * math.sqrt(self.decisions)
         count = float(self.decisions)
         for _ in range(30):  # the width of a confidence sequence depends on the count a little
@@ -96,7 +97,8 @@ class Comparison:
         low, high: 95 % interval of `difference`.
         margin: accepted loss of utility a request.
         needed: number of decisions from which an equally good challenger is promoted in nine of ten cases.
-        promote: True if low > -margin and the challenger is not measurably worse.
+        promote: True if there are enough decisions, low > -margin, and high >= 0, which means that the
+            challenger is not measurably worse.
         reason: the judgement in words.
     """
 
@@ -114,7 +116,7 @@ class Comparison:
 
 
 def judge(difference: Difference, margin: float) -> Comparison:
-    """Judge if a challenger takes the champion's place.
+    """Judge if a challenger takes the champion's place, and say why in words.
 
     Args:
         margin: accepted loss of utility a request, > 0.
@@ -178,6 +180,7 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
 
     Raises:
         StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
+        ProvenanceError: the candidate is no bundle, or is damaged.
     """
     candidate = Path(candidate)
     folder = Path(folder)

@@ -98,7 +98,8 @@ class Routed:
 
         A row has `model`, `score` (expected) and `cost` (expected, USD). The first row also has `explored` if
         the exploration floor drew the model, and `shared_text` if most prompts share their text. For a kept
-        turn the only row has `kept`, the id of the decision whose model was kept, and no figures.
+        turn the only row has `kept`, the id of the decision whose model was kept, and no figures. For a
+        request without text the only row has no figures either.
         """
         first: dict[str, Any] = {"model": self.model}
         if self.shared_text is not None:
