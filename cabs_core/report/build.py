@@ -201,7 +201,7 @@ def _verdict_json(page: PoolPage, facts: dict[str, Any], before: dict[str, Any] 
     """Return the text of `verdict.json`.
 
     Args:
-        facts: of this report.
+        facts: facts of this report.
         before: facts of an earlier report that differ; None if there is none.
     """
     data = page.data

@@ -18,7 +18,7 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
 
     Args:
         path: `verdict.json` of the last report; None if nobody says where one is.
-        facts: of the report that is being made.
+        facts: facts of the report that is being made.
 
     Returns:
         None if there is no such report, or if the file cannot be read.
@@ -42,8 +42,8 @@ def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | N
     """Return a sentence for each difference between the facts of two reports.
 
     Args:
-        before: of the earlier report; None if there is none.
-        now: of the new report.
+        before: facts of the earlier report; None if there is none.
+        now: facts of the new report.
 
     Returns:
         an empty list if nothing of note differs; None if there is no earlier report.

@@ -256,7 +256,7 @@ class PoolData:
         """Return a figure of a policy in a cost regime, or None if the mart does not have it.
 
         Args:
-            column: of `mart_utility_by_regime`.
+            column: name of a column of `mart_utility_by_regime`.
         """
         key = (policy, regime)
         if key not in self.regimes.index:

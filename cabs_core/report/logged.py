@@ -67,7 +67,7 @@ def build_logged_report(
         pool: name of the pool.
         artifacts_dir: folder with the marts.
         folder: folder to write to.
-        title, description: of the pool.
+        title, description: title and description of the pool.
         policy: name of the policy of the pool's router; empty if the pool has no router.
         rho: cost sensitivity of the router, score per USD; None if the pool has no router. The figures are
             those at the nearest rho that was estimated.

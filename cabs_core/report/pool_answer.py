@@ -81,7 +81,7 @@ class Inputs:
     Attributes:
         pool: settings of the pool.
         table: outcomes of the n queries.
-        splits: for each fold an array `[n]` with "train", "validation" or "test".
+        splits: one array `[n]` for each fold, with "train", "validation" or "test".
         vectors: `[n, e]` embeddings of the prompts. If they are None, a table without tasks has no rules.
         evidence: the replays. If they are None, the answer of a table has no rung "router".
         held_out_plays: plays of every policy on the test queries of each fold of a log, with the columns of

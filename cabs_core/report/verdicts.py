@@ -17,10 +17,10 @@ class Case:
 
     Attributes:
         place: the asset and its partition, such as `outcomes [my_pool]`.
-        name: of the check.
+        name: name of the check.
         outcome: `broken` means that the check could not be evaluated.
         text: what the check found.
-        run_id: of the Dagster run; empty if there is none.
+        run_id: id of the Dagster run; empty if there is no run.
     """
 
     place: str

@@ -43,9 +43,9 @@ class BudgetReplay:
         rhos: lowest and highest rho, score units per USD, low < high. The pacer may go above the highest one.
         start: first rho, at which the policy is built. None starts at the lowest.
         trials: number of orders of the stream.
-        seed: of orders and random streams, as of `replay.replay`.
+        seed: seed of orders and random streams, as of `replay.replay`.
         pool: name that is part of the streams' keys. Empty takes the problem's.
-        options: of the policy, beside its preset.
+        options: options of the policy, beside its preset.
     """
 
     rhos: tuple[float, float] = (0.0, 1000.0)
@@ -69,10 +69,10 @@ class Paced:
         target: USD a request.
         order: queries in the order of every trial, `[trials, n]`.
         actions: arms that were played, `[trials, n]`.
-        scores, costs: of the answers, `[trials, n]`. In a table with gaps they are estimates of their means
-            (`problem.gaps`).
-        rhos: of the decisions, `[trials, n]`.
-        clusters: of the queries, `[n]` (`statistics.clusters`). None if all queries are independent.
+        scores, costs: score and cost (USD) of every answer, `[trials, n]`. In a table with gaps they are
+            estimated means (`problem.gaps`).
+        rhos: values of rho of the decisions, `[trials, n]`.
+        clusters: cluster of every query, `[n]` (`statistics.clusters`). None if all queries are independent.
     """
 
     target: float
@@ -269,8 +269,8 @@ def replay_budgets(
 
     Args:
         targets: USD a request.
-        curve: of `spending` on validation. Each replay then starts at the rho that fits its target, in place
-            of `settings.start`.
+        curve: result of `spending` on validation. Each replay then starts at the rho that fits its target, in
+            place of `settings.start`.
 
     Returns:
         a row for each target: that of `Paced.row`, and

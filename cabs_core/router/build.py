@@ -53,7 +53,7 @@ class ChosenPolicy:
 
     Attributes:
         policy: name of the chosen policy.
-        rho: at which it was chosen.
+        rho: cost sensitivity at which the policy was chosen.
         rows: one dict per candidate: `policy`, `utility` (mean clipped utility on validation), `se` (over
             queries), `lead` and `lead_se` (paired difference to the best single model of the train split),
             and `n`, the number of queries.
@@ -175,9 +175,10 @@ def build_bundle(
 
     Args:
         target: folder of the bundle.
-        pool: from which the artifacts were made.
+        pool: settings of the pool from which the artifacts were made.
         inputs: {stage: folder} of the artifacts that `Ingredients.read` reads, or the ingredients themselves.
-        policy: its name. None takes `router.policy` of the pool file, else the best one on validation.
+        policy: name of the policy. None takes `router.policy` of the pool file, else the best policy on
+            validation.
         rho: cost sensitivity. None takes the pool's.
         epsilon: share of uniform exploration. None takes the pool's.
         mode: `route`, `shadow` or `guarded`.

@@ -131,7 +131,7 @@ def _validation(rows: Sequence[Mapping[str, Any]], *, errors: bool) -> list[str]
     """Return a table of the policies on validation, best first.
 
     Args:
-        rows: of `ChosenPolicy`.
+        rows: rows of `ChosenPolicy`, one for each policy.
         errors: False leaves standard errors out, since those of predicted outcomes would be too small.
     """
     best = sorted(rows, key=lambda r: -r["utility"])

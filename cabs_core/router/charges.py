@@ -126,7 +126,7 @@ class Charge:
     """Expected cost of a request at every model, `[K]` USD.
 
     Attributes:
-        cost: of the whole call.
+        cost: cost of the whole call.
         input: known part for the tokens in; 0 for a model without a price.
         output: predicted part for the tokens out, before the learnt factor; the whole predicted cost of a
             model without a price.

@@ -54,12 +54,12 @@ def build_cold(
     Args:
         target: folder of the bundle.
         upstreams: {model: its endpoint, with its price}.
-        name: of the bundle's pool.
-        encoder: as in a pool file.
+        name: name of the bundle's pool.
+        encoder: name of the encoder, as in a pool file.
         rho: cost sensitivity, score units per USD. None takes the middle of a grid for these prices.
         epsilon: share of uniform exploration. None takes `EPSILON`.
         mode: `route`, `shadow` or `guarded`.
-        policy: its name. None takes the policy that starts from a prior.
+        policy: name of the policy. None takes the policy that starts from a prior.
 
     Raises:
         RouterError: there are fewer than two models, or a model has no price.

@@ -20,8 +20,8 @@ class Reach:
         model: name of the model.
         n_eff: number of equally weighted decisions that the log is worth for "always this model":
             (sum w)^2 / sum w^2 with w = 1 / p.
-        half_width: of a 95 % interval of the model's mean score, importance-weighted. None if `n_eff` is
-            below `LEAST`.
+        half_width: half width of the 95 % interval of the model's importance-weighted mean score. None if
+            `n_eff` is below `LEAST`.
         needed: number of further scored decisions until `n_eff` reaches `LEAST`, at the rate so far. 0 if it
             is reached, None if the model has no score yet.
     """
@@ -36,8 +36,9 @@ def reach_of(model: str, weights: Sequence[float], scores: Sequence[float], scor
     """Return how far a log reaches for one model.
 
     Args:
-        weights: of the model's scored decisions, 1 / p up to a factor. A decision of weight 0 is left out.
-        scores: of the same decisions, from 0 to 1.
+        weights: weight of each scored decision of the model, 1 / p up to a factor. A decision of weight 0 is
+            left out.
+        scores: scores of the same decisions, from 0 to 1.
         scored: number of scored decisions of all models.
     """
     all_weights = np.asarray(weights, dtype=np.float64)

@@ -43,8 +43,8 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
     The log is read once, row by row. Some 50 bytes per scored decision are kept in memory.
 
     Args:
-        folder: of the bundle.
-        log: of the router. None takes the one beside the bundle.
+        folder: folder of the bundle.
+        log: event log of the router. None takes the log beside the bundle.
 
     Returns:
         JSON values:
@@ -92,7 +92,7 @@ class _ModelCalls:
         calls: number of calls, decisions included.
         decisions: number of calls for which the model was drawn.
         failed: number of calls that failed.
-        scores, costs, weights: of its scored decisions, in time order. The weights are those of
+        scores, costs, weights: figures of the scored decisions, in time order. The weights are those of
             `EventReads.outcomes`.
     """
 
@@ -133,7 +133,7 @@ class _Calls:
         wanted: number of decisions whose score is wanted.
         unscored: number of wanted decisions without a score.
         unscored_old: number of wanted decisions without a score that are older than `PATIENCE`.
-        rhos: of the scored decisions, in time order.
+        rhos: values of rho of the scored decisions, in time order.
     """
 
     models: dict[str, _ModelCalls]
@@ -283,7 +283,7 @@ def _model_problems(rows: Sequence[dict[str, Any]], decisions: int) -> list[str]
     The first needs 50 decisions a model, the second 20 calls of the model.
 
     Args:
-        rows: of `arms`.
+        rows: rows of `arms` in the report.
         decisions: number of decisions of all models.
     """
     problems = []
@@ -343,7 +343,7 @@ def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: flo
     """Return a sentence on a charge that the cost of some calls lacks, and on the price to add.
 
     Args:
-        word: name of the charge in the reply, such as `tier flex`. It is not read if `searches` > 0.
+        word: name of the charge in the reply, such as `tier flex`. The name is not used if `searches` > 0.
         calls: number of calls.
         usd: cost of the calls by the price, without the charge.
         searches: number of web searches of the calls; 0 for another charge.

@@ -26,7 +26,7 @@ class TextEncoder:
     Args:
         settings: JSON of the pool's `Encoder`.
         identity: hash that names the embeddings. A bundle with the same identity may share the encoder.
-        folder: of the bundle, which was verified.
+        folder: folder of the bundle, which was verified.
 
     Raises:
         EncoderError: the encoder cannot be loaded.

@@ -105,7 +105,7 @@ class Lead:
             fallback: index of the fallback.
             target: probabilities `[K]` that the policy wanted.
             pmf: probabilities `[K]` that the model was drawn from.
-            utility: of the call, in [0, 1].
+            utility: utility of the call, in [0, 1].
         """
         policy_weight, fallback_weight = overlap_weights(arm, fallback, target, pmf)
         self.add(policy_weight, fallback_weight, utility)

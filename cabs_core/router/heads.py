@@ -70,13 +70,13 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
 
 
 class Prediction:
-    """Predictions for one prompt. Those that the policy does not read are computed when they are first read.
+    """Predictions for one prompt. Predictions that the policy does not read are computed at their first use.
 
     Attributes:
-        text: of the prompt.
-        embedding: of the prompt, shape `[e]`.
+        text: text of the prompt.
+        embedding: embedding of the prompt, `[e]`.
         request: the inputs of the policy. The available models and rho are not set yet.
-        length: of the text, characters.
+        length: length of the text, characters.
         tokens: estimated number of tokens of the text.
     """
 

@@ -24,11 +24,11 @@ class Ingredients:
 
     Attributes:
         outcomes: the table of n prompts.
-        split: of every prompt, `[n]`: train, validation or test.
-        embeddings: of every prompt, `[n, e]`.
-        problem: returns the replay problem of `validation` or `test`. It is a function because each problem
-            is as large as the train split.
-        oracles: returns the oracles, for the same reason.
+        split: split of every prompt, `[n]`: train, validation or test.
+        embeddings: embedding of every prompt, `[n, e]`.
+        problem: function that returns the replay problem of `validation` or `test`. Each problem is as large
+            as the train split, so no problem is loaded before it is needed.
+        oracles: function that returns the oracles, which are as large.
         options: {policy: tuned settings}.
         encoding: `identity` and `dtype` of the embeddings.
         fitted_on: prompts on which a fitted encoder was fitted.

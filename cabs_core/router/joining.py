@@ -92,9 +92,9 @@ class NewModel:
     """A model that joins a router. Exactly one of `scored` and `like` says how good it is.
 
     Attributes:
-        name: of the model.
+        name: name of the model.
         scored: scored prompts of the model.
-        like: name of a model of the router that it resembles.
+        like: name of a model of the router that the new model resembles.
         prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
             known. Without a price the new model is expected to cost as much as its scored prompts did, or as
             the model that it resembles.
@@ -163,10 +163,10 @@ def add_model(
     """Add a model to the router at a folder. Return the new bundle's id.
 
     Args:
-        folder: of the router, which is replaced.
-        model: that joins.
-        log: event log of the router. It is no log in memory.
-        encoder: an open one of the bundle, if it is shared.
+        folder: folder of the router, which is replaced.
+        model: the model that joins.
+        log: event log of the router, in a file or a database.
+        encoder: an open encoder of the bundle, if it is shared.
 
     Raises:
         RouterError: there is no router, the log is in memory, the name cannot be used or the router has it
@@ -217,7 +217,7 @@ def _add_arm(
     Args:
         vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
         nearest: model of the router that the new one resembles most.
-        mean_cost: of the new model, USD a call.
+        mean_cost: mean cost of a call of the new model, USD.
     """
     policy = router.learner.policy
     algorithm = policy.algorithm
@@ -235,7 +235,7 @@ def remove_model(
     """Remove a model from the router at a folder. Return the new bundle's id.
 
     Args:
-        name: of the model.
+        name: name of the model.
         folder, log, encoder: as of `add_model`.
 
     Raises:
@@ -410,8 +410,8 @@ def _teach(router: Router, oracles: Oracles, name: str, scored: Scored, vectors:
     """Teach the policy the scored prompts, as decisions in which only the new model is available.
 
     Args:
-        oracles: with the new model.
-        name: of the new model.
+        oracles: oracles that include the new model.
+        name: name of the new model.
         vectors: embeddings of the scored prompts, `[m, e]`.
     """
     heads = Heads(oracles, router.heads.needs)

@@ -39,9 +39,9 @@ class Learner:
     """Applies the events of a log to a bundle's policy, in order.
 
     Args:
-        bundle: whose policy learns. Its heads compute the surrogates of a late reward.
-        log: from which events are read.
-        folder: of the checkpoints of all bundles. None saves and reads none.
+        bundle: the bundle whose policy learns. Its heads compute the surrogates of a late reward.
+        log: event log that is read.
+        folder: folder of the checkpoints of all bundles. None saves and reads no checkpoint.
 
     Attributes:
         policy: after decision number `counted` and reward number `applied` of the log.
@@ -53,7 +53,7 @@ class Learner:
         lineage: ids of the bundles whose decisions the policy learns from: its own, and those from which it
             was saved.
         version: grows when the state changes.
-        revision: of the log when the learner was made.
+        revision: revision of the log when the learner was made.
     """
 
     def __init__(self, bundle: Bundle, log: EventLog, folder: str | Path | None = None):

@@ -19,11 +19,11 @@ class Bundle:
     """A bundle in memory.
 
     Attributes:
-        folder: from which the bundle was read.
-        manifest: content of its `router.json`.
-        policy: in the state in which the bundle was written.
-        heads: compute the predictions that the policy reads.
-        encoder: turns texts into embeddings.
+        folder: the folder from which the bundle was read.
+        manifest: content of the bundle's `router.json`.
+        policy: the policy, in the state in which the bundle was written.
+        heads: object that computes the predictions that the policy reads.
+        encoder: object that turns texts into embeddings.
     """
 
     folder: Path

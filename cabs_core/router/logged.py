@@ -35,16 +35,16 @@ class LoggedBundle:
 
     Args:
         bundle: an open bundle.
-        options: as given. What they leave open is filled in from the bundle.
+        options: options as given. Options that they leave open are filled in from the bundle.
         log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
 
     Attributes:
         options: complete, with the bundle's own values where none was given.
         arms: names of the models.
         fallback: index of the model that answers in shadow and guarded mode.
-        learner: applies the log to a policy.
-        policy: decides. It follows the learner's policy.
-        pacer: moves rho to meet a budget. None without a budget.
+        learner: object that applies the log to a policy.
+        policy: the policy that decides. It follows the learner's policy.
+        pacer: object that moves rho to meet a budget. None without a budget.
     """
 
     def __init__(self, bundle: Bundle, options: RouterOptions, log: str | Path | EventLog):
@@ -84,8 +84,8 @@ class LoggedBundle:
         """Return the answer to a client that gave feedback, as JSON values.
 
         Args:
-            result: of `feedback`. The answer says so if the score was recorded and teaches nothing, since the
-                policy is static.
+            result: result of `feedback`. The answer says so if the score was recorded and teaches nothing,
+                since the policy is static.
         """
         if result != "recorded" or self.learns:
             return {"result": result}
@@ -106,7 +106,7 @@ class LoggedBundle:
         """Return the cost sensitivity for a request, score units per USD.
 
         Args:
-            rho: as the request says. None takes the pacer's, or the bundle's if there is no pacer.
+            rho: rho that the request asks for. None takes the pacer's, or the bundle's if there is no pacer.
 
         Raises:
             RouterError: rho is no finite number >= 0, or the policy serves another rho only.
@@ -136,7 +136,7 @@ class LoggedBundle:
         """Record a score in [0, 1] for the answer of a decision, at any time after the decision.
 
         Args:
-            decision_id: of the decision.
+            decision_id: id of the decision.
             cost: USD of the call, at most `usage.MOST_CALL_USD`. None takes what `finish` recorded, else the
                 expected cost, else the model's mean cost.
             source: name of who gives the score. Only the first score of a decision teaches. Later ones are
@@ -263,7 +263,7 @@ class LoggedBundle:
         """Record how the call of a decision ended. A pacer takes the cost into account at once.
 
         Args:
-            status: of the call, such as those in `rows.SERVED` and `rows.FAILED`.
+            status: status of the call, such as those in `rows.SERVED` and `rows.FAILED`.
             **facts: see `CallFacts`.
 
         Raises:
@@ -298,7 +298,7 @@ class LoggedBundle:
         its cost.
 
         Args:
-            model: that was called.
+            model: name of the model that was called.
             status, facts: as of `finish`.
             call_id, caller: as of `RouteRequest`.
 
@@ -320,8 +320,8 @@ class LoggedBundle:
         The caller adds `mode` and further columns.
 
         Args:
-            model: that is called.
-            text: of the prompt. None if there is none.
+            model: name of the model that is called.
+            text: text of the prompt. None if there is no text.
             kept: id of the decision whose model stays. None if the model belongs to no earlier decision.
             rho: score per USD, as of `rho_of`.
         """

@@ -58,10 +58,10 @@ def draw_mark(pmf: np.ndarray, arm: int, share: float, rule: str, decision: str)
 
     Args:
         pmf: probabilities from which the arm was drawn, `[K]`.
-        arm: that was drawn.
-        share: of the decisions to mark, in (0, 1].
+        arm: index of the arm that was drawn.
+        share: share of the decisions to mark, in (0, 1].
         rule: one of `RULES`.
-        decision: its random id. The draw derives from it, so the draw can be checked later.
+        decision: random id of the decision. The draw derives from the id, so that it can be checked later.
     """
     q = share
     among_marked = pmf
@@ -95,7 +95,7 @@ def queue(log: EventLog, limit: int, *, caller: str | None = None) -> list[dict[
     """Return the newest decisions whose score is wanted and has not come.
 
     Args:
-        log: of the router.
+        log: event log of the router.
         limit: number of rows at most.
         caller: name of a client. Only decisions that it asked for are returned, or all if it is None.
 

@@ -22,7 +22,7 @@ class Neighbours:
 
     Attributes:
         embeddings: `[m, e]` float16.
-        texts: of the m prompts, cut to `CHARACTERS`.
+        texts: texts of the m prompts, cut to `CHARACTERS`.
         scores: `[m, K]` float32; nan if a model did not answer.
         arms: names of the K models.
     """
@@ -45,7 +45,7 @@ class Neighbours:
 
         Args:
             embeddings: `[n, e]`. texts: n texts. scores: `[n, K]`. arms: K names.
-            seed: of the draw.
+            seed: seed of the draw.
         """
         rows = np.sort(np.random.default_rng([seed, 40]).permutation(len(texts))[:KEPT])
         return cls(

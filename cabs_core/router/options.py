@@ -29,8 +29,8 @@ class RouterOptions:
         fallback: name of the model of shadow and guarded mode. None takes the bundle's.
         budget_per_request, budget_per_day: USD, at most one of them. A pacer then moves rho between the
             lowest rho of the pool's grid and twice the grid's range above it (`Pacer`).
-        seed: of the random streams. None takes fresh ones, which processes that share a log need. 'bundle'
-            takes those of the replay.
+        seed: seed of the random streams. None takes fresh streams, which processes that share a log need.
+            'bundle' takes the streams of the replay.
         keep_prompts: True logs the texts of the prompts.
         score_share: share of the drawn decisions that are marked to be scored, above 0 up to 1. None marks
             none.

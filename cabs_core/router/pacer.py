@@ -120,7 +120,7 @@ class Pacer:
         clock: returns the time in seconds. Targets per day accrue with it.
 
     Attributes:
-        rho: of the next request.
+        rho: cost sensitivity of the next request.
         level: the rho that would hold without debt.
         high: largest rho.
         calls, spent, allowed: totals since the process started, with those that `follow` took over from the

@@ -145,8 +145,8 @@ def probabilities(
     Args:
         inputs: {stage: folder} of the artifacts oracles, replay_problem and tuning.
         data: n decisions of a log with embeddings.
-        policy: its name.
-        rho: at which it decides.
+        policy: name of the policy.
+        rho: cost sensitivity at which the policy decides.
         fold: the policy is fitted and tuned without the prompts that this fold holds out.
 
     Raises:
@@ -326,9 +326,9 @@ def logged_decisions(
     """Read the scored decisions on which the policies of a pool with a table are evaluated.
 
     Args:
-        pool_file: of the pool.
+        pool_file: pool file of the pool.
         inputs: {stage: folder} of the inputs of the stage `off_policy`.
-        log: to read. None takes `router.log` of the pool file, else the log of the deployed router.
+        log: log to read. None takes `router.log` of the pool file, else the log of the deployed router.
 
     Raises:
         DataError: there is no log, or it does not fit the pool.

@@ -46,7 +46,7 @@ class Difference:
         least: fewest decisions for a valid interval, so for a promotion.
         collected: prompts or decisions that have to be collected for one that is compared.
         unknown: how much smaller and larger the difference may be, because some answers are not known.
-        method: of the estimate, in a word.
+        method: method of the estimate, in a word.
     """
 
     champion: float

@@ -118,7 +118,7 @@ class Follower:
     """A thread that keeps the local copy of a router up to date. A server watches the copy's folder.
 
     Args:
-        url: of the router.
+        url: URL of the router.
         every: seconds between looks.
 
     Attributes:

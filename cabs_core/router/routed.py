@@ -26,8 +26,8 @@ class RouteRequest:
         rho: cost sensitivity, score units per USD. None takes the bundle's, or the pacer's if there is a
             budget.
         budget: USD > 0. Models that are expected to cost more are left out. None leaves none out.
-        tokens: of the whole request, if more than the text is sent. None counts the text alone. Only models
-            with a price in `RouterOptions.prices` use it.
+        tokens: number of tokens of the whole request, if more than the text is sent. None counts the text
+            alone. Only the expected costs of models with a price in `RouterOptions.prices` depend on it.
         call_id: another name of the decision, for `feedback_by`.
         caller: name of the client that asks, kept in the log.
         session: key of the conversation (`request.session_key`), kept in the log.

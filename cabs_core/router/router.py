@@ -49,7 +49,7 @@ class _Draw(NamedTuple):
     """A model that was drawn for one prompt.
 
     Attributes:
-        decision: of the policy, with the model and the probabilities of the final draw.
+        decision: the policy's decision, with the model and the probabilities of the final draw.
         target: probabilities `[K]` that the policy itself wanted.
         choice: index of the policy's own choice.
         explored: True if the exploration floor drew the model.
@@ -68,7 +68,7 @@ class _Decided:
     Attributes:
         id: random name of the decision.
         draw: the model and its probabilities.
-        prediction: of the prompt.
+        prediction: predictions for the prompt.
         charge: expected cost of the request at every model. None if nothing predicts costs.
         available: bool `[K]` of the models that could be drawn. None if all could.
         mark: says whether the score of the decision is wanted. None if the router marks no decision.
@@ -92,7 +92,7 @@ class BundleChange:
     Attributes:
         oracles: predictors of the new models.
         arms: one dict per model, as in `Manifest.arms`.
-        provenance: of the new bundle, in place of the old one.
+        provenance: provenance of the new bundle, in place of the old one.
     """
 
     oracles: Oracles
@@ -104,7 +104,7 @@ class Router(LoggedBundle):
     """Routes prompts to models and learns from feedback. May be used by several threads.
 
     Args:
-        folder: of the bundle.
+        folder: folder of the bundle.
         options: see `RouterOptions`. None leaves everything as the bundle says.
         log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
         encoder: an open `TextEncoder` of the same bundle, if it is shared.
@@ -169,7 +169,7 @@ class Router(LoggedBundle):
         """Decide which model answers a prompt, and log the decision.
 
         Args:
-            text: of the prompt, or its `Prediction`, which `predict` returned.
+            text: text of the prompt, or its `Prediction`, which `predict` returned.
             available, rho, budget, tokens, call_id, caller, session: see `RouteRequest`. rho is score per
                 USD, and budget is USD.
 
@@ -187,8 +187,8 @@ class Router(LoggedBundle):
         The prompts are embedded together, decided one after the other, and logged in one step.
 
         Args:
-            texts: of the prompts, or their predictions.
-            request: conditions of all of them. None sets none.
+            texts: texts of the prompts, or their predictions.
+            request: conditions of all prompts. None sets no condition.
 
         Raises:
             RouterError: as of `route`.
@@ -392,7 +392,7 @@ class Router(LoggedBundle):
         return mask
 
     def embed(self, texts: Sequence[str]) -> np.ndarray:
-        """Return embeddings `[n, e]` float32. Those of the last `RECENT` texts are remembered."""
+        """Return embeddings `[n, e]` float32. Embeddings of the last `RECENT` texts are kept."""
         keys = [prompt_hash(text) for text in texts]
         vector_of: dict[str, np.ndarray] = {}
         for key in keys:

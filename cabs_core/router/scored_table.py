@@ -12,7 +12,7 @@ def read_scored(path: str | Path) -> Scored:
     """Read the scored prompts of a model from a table.
 
     Args:
-        path: of a table with the columns prompt, score (from 0 to 1) and, if it is known, cost (USD).
+        path: file of a table with the columns prompt, score (0 to 1) and, if it is known, cost (USD).
 
     Raises:
         DataError: the table cannot be read or has no row, a column is absent, a value is missing or out of

@@ -95,7 +95,7 @@ def _keep(
     Args:
         last: the earlier turn.
         facts: rho and names of the turn.
-        prediction: of the turn's text. None if the turn was not predicted.
+        prediction: predictions for the turn's text. None if the turn was not predicted.
         cost: expected cost of the turn, USD. None if it was not predicted.
     """
     kept = last.kept or last.id
@@ -135,7 +135,7 @@ def models_at_holder(
 
     Args:
         router: whose log says which call made the state.
-        models: that may answer.
+        models: names of the models that may answer.
         places: {model: where it is called}. Models of one place share their state.
         caller: name of the client. Earlier calls are looked up among its own, or among all if it is None.
 
@@ -269,8 +269,8 @@ class _Undrawn:
     """Details of a decision that draws no model.
 
     Attributes:
-        text: of the prompt. None if there is none.
-        prediction: of the text. None if it was not predicted.
+        text: text of the prompt. None if there is no text.
+        prediction: predictions for the text. None if it was not predicted.
         kept: id of the decision whose model stays. None if the fallback answers.
         fixed_cost: result of `_fallback_cost_per_usd`: expected cost of the fallback for every expected
             dollar of the kept model. None if it is not known.

@@ -30,9 +30,9 @@ def write_transformer(encoder: Encoder, encoding: Mapping[str, Any], folder: Pat
     """Write the transformer that made the stored embeddings for ONNX Runtime.
 
     Args:
-        encoder: of the pool file.
+        encoder: encoder of the pool file.
         encoding: `identity` and `dtype` of the stored embeddings.
-        folder: of the encoder in the bundle.
+        folder: folder of the encoder in the bundle.
         int8: True writes weights of 8 bits.
 
     Raises:
@@ -58,7 +58,7 @@ def check_int8(
     """Check the utility of the bundle's plays from int8 embeddings against plays from stored embeddings.
 
     Args:
-        folder: of the bundle that is being written.
+        folder: folder of the bundle that is being written.
         settings: JSON of the pool's encoder.
         problem: the validation split, of which the first `INT8_PROMPTS` queries are played.
         prompts: texts of the queries, in the same order.
@@ -94,9 +94,9 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     """Fit an encoder that is no transformer on the train prompts, and write its values and arrays.
 
     Args:
-        encoder: of the pool file.
-        identity: of the stored embeddings.
-        folder: of the encoder in the bundle.
+        encoder: encoder of the pool file.
+        identity: identity of the stored embeddings.
+        folder: folder of the encoder in the bundle.
 
     Raises:
         ProvenanceError: the stored embeddings were made by an encoder that was fitted on other prompts, or

@@ -84,7 +84,7 @@ def plot_regret(
     """Figure of cumulative regret against the best arm of every query, as a mean over trials with 95 % bands.
 
     Args:
-        results: of `replay`, one a policy, on one problem at one rho; as a mapping, {label: result}.
+        results: results of `replay`, one a policy, on one problem at one rho; as a mapping, {label: result}.
 
     Returns:
         A figure, as `plot_frontier` does.

@@ -115,7 +115,7 @@ def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
 
     Args:
         values: `[K, K]` correlations.
-        names: of the models.
+        names: names of the models.
         note: sentence on the blocks into which the models fall.
     """
     return Figure(
