@@ -186,9 +186,9 @@ def _earlier_turns(
 ) -> tuple[str | None, list[Logged]]:
     """Return the session of a request, and the turns whose model it may keep, best first.
 
-    The session is None if the request names none. There are no turns if the option `sticky` forbids to keep a
-    model, if the log has no earlier turn, if the fallback stood in for its model, if its model has left the
-    router, or if it is older than `IDLE` outside a tool loop.
+    The session is None if the request has no key. There are no turns if the option `sticky` forbids to keep a
+    model, if the log has no earlier turn, or if the fallback answered the last turn because it had no text,
+    if the model of that turn has left the router, or if that turn is older than `IDLE` outside a tool loop.
     """
     key = request.key
     last = None
