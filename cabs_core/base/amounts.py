@@ -61,10 +61,10 @@ def unit_of(word: str) -> str | None:
 
 
 def read_amount(text: str) -> Amount | None:
-    """Read a number of money with or without a unit; without one it is taken as US dollars.
+    """Read an amount of money: a number with a unit before or after it, or without a unit in US dollars.
 
     Returns:
-        None if the text is no number, or has a word beside it that is no unit.
+        None if the text is no number (as with thousands separators), or its words are no unit.
 
     Examples:
         >>> read_amount("$0.01"), read_amount("1.5 cents").usd, read_amount("0.02 EUR").unit

@@ -77,8 +77,11 @@ class RouterError(CabsError):
 
 
 class UnknownDecision(RouterError):
-    """The log holds no decision of this name. The message does not say where the log is, which clients
-    read.
+    """A decision that the log does not hold. Clients read the message, so it does not say where the log is.
+
+    Args:
+        what: kind of the name that was looked up.
+        value: the name that was not found.
     """
 
     def __init__(self, what: str, value: object):
@@ -119,9 +122,7 @@ def printable(text: str) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return the text as `printable` text on one line, so that foreign text cannot look like a line of a
-    log.
-    """
+    """Return `printable` text with newlines and tabs escaped too, so that it cannot forge a line of a log."""
     return printable(text).replace("\n", "\\n").replace("\t", "\\t")
 
 
@@ -165,7 +166,11 @@ _TRANSIENT_NAMES = {
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return True if a retry may help, as after an error of the network, a timeout or a locked database."""
+    """Return True if a retry may help.
+
+    A retry may help after an error of the network, a timeout, a locked database, or the status 429 or 500 and
+    more, in the error or in one of its causes.
+    """
     seen: BaseException | None = error
     while seen is not None:
         if isinstance(seen, _TRANSIENT):
@@ -204,7 +209,7 @@ def first_fault(error: ValidationError, top: str = "") -> tuple[str, Any]:
 
 
 def once(failed: Mapping[str, str]) -> list[str]:
-    """Return one line `policy, policy: reason` for each reason, given `{policy: reason}`."""
+    """Return one line `policy, policy: reason` for each distinct reason, given `{policy: reason}`."""
     policies: dict[str, list[str]] = {}
     for policy, text in failed.items():
         policies.setdefault(text, []).append(policy)

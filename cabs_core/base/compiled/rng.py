@@ -47,9 +47,9 @@ def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
 
 @kernel
 def draw(pmf: np.ndarray, u: float) -> int:
-    """Draw an index from probabilities `[K]` with a uniform u; never an index of probability 0.
+    """Draw an index from weights `[K]` with a uniform u in [0, 1); never an index of weight 0.
 
-    The probabilities are scaled to the sum 1.
+    The weights need not sum to 1.
     """
     total = 0.0
     for j in range(pmf.size):

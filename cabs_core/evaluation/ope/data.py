@@ -159,7 +159,7 @@ class LoggedData:
 
     @cached_property
     def as_logged(self) -> np.ndarray:
-        """Importance weights `[n]` of the logging policy: 1 unless `behaviour` differs from `pmf`."""
+        """Importance weights `[n]` of the logging policy: `behaviour` / `pmf` of the played arm, else 1."""
         rows = np.arange(len(self))
         if self.behaviour is None or self.pmf is None:
             return np.ones(len(self))
@@ -167,7 +167,7 @@ class LoggedData:
         return ratio
 
     def mean(self, values: np.ndarray) -> float:
-        """Estimate the mean over all decisions of the log from values `[n]` of the decisions here."""
+        """Return the mean of values `[n]` weighted by `shares`, which estimates that of the whole log."""
         return float((self.shares * values).mean())
 
     @cached_property
@@ -316,7 +316,7 @@ def read_outcomes(
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
-    """Principal components of vectors `[n, e]`, float64 `[n, components]`, the largest first."""
+    """Scores of vectors `[n, e]` on their principal components, float64 `[n, components]`, largest first."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
     scores: np.ndarray = centred @ basis[:, ::-1][:, :components]
@@ -335,10 +335,12 @@ def read_table(
 ) -> LoggedData:
     """Read the scored calls of a log, or of a table with one row a call.
 
+    Calls without a score or a cost are left out, which the receipt says.
+
     Args:
         table: a file, a data frame, or a log that was read (`cabs_core.read_log`).
         features: `[rows, d]` of the prompts, in the order of the calls. None takes the leading components of
-            the embeddings.
+            the embeddings, or no features without embeddings.
         columns: `{field: column}` of a file or data frame, as in `cabs_core.read_log`. The column of `pmf`
             holds JSON, `{model: probability}`.
         arms: names of the arms. None takes the models that were played, in alphabetical order.
@@ -414,7 +416,16 @@ def read_table(
 
 
 def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
-    """Return the probabilities `[K]` of a cell that holds `{model: probability}`, as a mapping or as JSON."""
+    """Return the probabilities `[K]` of a cell that holds `{model: probability}`, as a mapping or as JSON.
+
+    Arms that the cell does not name have probability 0.
+
+    Args:
+        origin: name of the log, for messages.
+
+    Raises:
+        DataError: the cell cannot be read; the message names `row`.
+    """
     try:
         if isinstance(value, str):
             cell = json.loads(value)

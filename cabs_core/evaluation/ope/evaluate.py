@@ -49,13 +49,13 @@ _FEW_HOLD_THE_MONEY = (
 
 @dataclass(frozen=True)
 class Overlap:
-    """Figures of how much of a policy's choices a log plays.
+    """Measures of the overlap between a policy's choices and those that a log plays.
 
     Attributes:
         n: number of decisions.
         independent: number of clusters of decisions.
         n_eff, max_weight, mean_weight, coverage, assumed: see `Evaluation`.
-        weight_error: standard error of `mean_weight`.
+        weight_error: standard error of `mean_weight`, as if all decisions were independent.
         deterministic: True if every decision had probability 1.
         square: second moment of the importance weights (`intervals.second_moment`).
     """
@@ -73,7 +73,7 @@ class Overlap:
 
     @classmethod
     def of(cls, data: LoggedData, target: np.ndarray, pmf: np.ndarray, clusters: np.ndarray) -> Self:
-        """Measure how much of a policy's choices a log plays.
+        """Measure the overlap of a policy with a log.
 
         Args:
             data: the log.
@@ -105,7 +105,11 @@ class Overlap:
 
     @property
     def refusal(self) -> str:
-        """Reason why the log cannot tell the policy's mean outcome; empty if the log can."""
+        """Reason why the log cannot tell the policy's mean outcome; empty if the log can.
+
+        The reasons are a deterministic log, a coverage of at most `COVERAGE`, a single cluster, an effective
+        size below `LEAST`, and a mean weight that is too far from the coverage (`STRANGE`).
+        """
         if self.deterministic:
             return (
                 "the log is deterministic: every decision had probability 1, "
@@ -316,9 +320,10 @@ class _Contrast:
     """A policy and the log that it is judged by.
 
     An estimator's contribution of a decision is model + factor * residual (`intervals`). Errors of weighted
-    means are those of share * (contribution - mean), where share says what a decision stands for.
+    means are those of share * (contribution - mean), where share is the decision's `LoggedData.shares`.
 
     Attributes:
+        data: the log.
         target: `[n, K]` probabilities of the policy.
         clusters: `[n]` equal for decisions that depend on each other.
         switch: largest weight that SWITCH-DR corrects with.
@@ -333,7 +338,7 @@ class _Contrast:
 
     @cached_property
     def overlap(self) -> Overlap:
-        """Figures of how much of the policy's choices the log plays."""
+        """Overlap of the policy with the log."""
         return Overlap.of(self.data, self.target, self.data.expected_pmf, self.clusters)
 
     @cached_property
@@ -358,7 +363,10 @@ class _Contrast:
 
     @cached_property
     def _left_to_model(self) -> float:
-        """Share of the policy's probability whose weight SWITCH-DR cuts; of the rows if no pmf was logged."""
+        """Share of the policy's probability whose importance weight SWITCH-DR cuts.
+
+        Without a logged pmf it is estimated as the share that cut rows have of the sum of weights.
+        """
         if self.data.pmf is None:
             w = self.data.shares * self.weights
             return float(w[w > self.switch].sum() / max(w.sum(), 1e-12))
@@ -366,7 +374,11 @@ class _Contrast:
 
     @cached_property
     def _differing(self) -> float:
-        """Largest difference that the policy may make to a mean of outcomes in [0, 1], at most 1."""
+        """Upper bound of the policy's effect on a mean of outcomes in [0, 1], compared with the log.
+
+        The bound is the mean L1 distance of the two policies' probabilities, at most 1; it is 1 without a
+        logged pmf.
+        """
         if self.data.pmf is None:
             return 1.0
         if self.data.behaviour is None:
@@ -377,7 +389,7 @@ class _Contrast:
 
     @cached_property
     def _square_of_difference(self) -> float:
-        """Second moment of the weights less those of what was played."""
+        """Second moment of the policy's weights less the logging policy's (`LoggedData.as_logged`)."""
         if self.data.behaviour is not None:
             gap = self.target - self.data.behaviour
             return second_moment(gap, self.data.expected_pmf, self.data.shares)
@@ -387,6 +399,7 @@ class _Contrast:
     def _error(
         self, model: np.ndarray, factor: np.ndarray, residual: np.ndarray, square: float
     ) -> StandardError:
+        """Standard error of the mean of model + factor * residual, where `square` is E[factor^2]."""
         return error_of(
             model,
             factor,
@@ -422,7 +435,7 @@ class _Contrast:
             yield self._estimate(estimator, name, mean, outcome=outcome, reason=reason, taken=taken)
 
     def _self_normalised(self, outcome: np.ndarray) -> _Mean:
-        """SNIPS, the linearised ratio of weighted outcomes to weights."""
+        """Estimate by SNIPS, the ratio of weighted outcomes to weights, with errors of its linearisation."""
         share = self.data.shares
         value = snips(share * self.weights, outcome)
         earned = self.data.mean(self.data.as_logged * outcome)
@@ -436,7 +449,7 @@ class _Contrast:
         return _Mean(value, error, difference_error)
 
     def _doubly_robust(self, outcome: np.ndarray, q: np.ndarray) -> _Mean:
-        """DR: the mean of a model's predictions `q`, `[n, K]`, corrected by its errors on what was played."""
+        """Estimate by DR: predictions `q`, `[n, K]`, corrected by their errors on the played arms."""
         share = self.data.shares
         logged = self.data.as_logged
         model = direct(self.target, q)
@@ -456,7 +469,7 @@ class _Contrast:
         return _Mean(value, error, difference_error)
 
     def _no_interval(self, name: str, outcome: np.ndarray) -> str:
-        """Return why no estimate of an outcome may have an interval; empty if they may."""
+        """Return the reason why no estimate of an outcome may have an interval; empty if there is none."""
         if self.data.propensities is None:
             return _ASSUMED
         if name != "cost":
@@ -471,7 +484,7 @@ class _Contrast:
         return ""
 
     def _no_interval_of(self, estimator: str) -> str:
-        """Return why an estimator may have no interval, whatever the outcome; empty if it may."""
+        """Return the reason why an estimator has no interval for any outcome; empty if there is none."""
         if estimator == "dm":
             return _BIASED
         if estimator == "snips" and self.anytime:
@@ -484,11 +497,11 @@ class _Contrast:
     def _estimate(
         self, estimator: str, name: str, mean: _Mean, *, outcome: np.ndarray, reason: str, taken: float
     ) -> Estimate:
-        """Estimate with its intervals, or without them for a reason.
+        """Return the estimate with its intervals, or without intervals if there is a `reason`.
 
         Args:
-            taken: what the estimate takes the choices to earn that the log never makes. They may earn
-                anything from 0 to `uncovered`, so both intervals are wider by that.
+            taken: part of the estimate that comes from choices that the log never makes. Their true part may
+                be anything from 0 to `uncovered`, so both intervals are wider by `uncovered`.
         """
         difference = mean.value - self.data.mean(self.data.as_logged * outcome)
         low = high = difference_low = difference_high = None
@@ -518,11 +531,11 @@ class _Contrast:
 
 
 def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: bool) -> np.ndarray:
-    """Predict every arm's outcome, `[n, K]`, by a model that has not seen the row.
+    """Predict every arm's outcome, `[n, K]`, by models that were not fitted on the row.
 
     Args:
-        fold: `[n]` fold of every row.
-        anytime: True to predict from earlier rows alone, in place of other folds.
+        fold: `[n]` fold of every row. A row is predicted from the other folds.
+        anytime: True to predict every row from earlier rows alone; `fold` is then ignored.
     """
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
@@ -530,8 +543,9 @@ def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: b
 
 
 def _support(data: LoggedData) -> np.ndarray:
-    """Mark the arms, bool `[n, K]`, that the log can play: by probability, or played in any row if
-    unknown.
+    """Mark the arms, bool `[n, K]`, that the log can play.
+
+    These are the arms of positive probability in `pmf`; without a pmf, the arms that any row played.
     """
     if data.pmf is not None:
         return data.pmf > 0.0

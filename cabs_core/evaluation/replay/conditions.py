@@ -32,12 +32,13 @@ LOST = 0.1
 
 @dataclass(frozen=True)
 class StreamPlan:
-    """The orders of all lanes under a condition.
+    """The streams of all trials under a condition.
 
     Attributes:
-        orders: `[T]` queries of each lane.
-        arrivals: rounds in which rewards arrive, of each lane (`policies.play.Lane`). None if at once.
-        turns: conversations of each lane, or None if the condition is not `sessions`.
+        orders: `[T]` queries of each trial.
+        arrivals: rounds in which rewards arrive, of each trial (`delayed_arrivals`). None if rewards arrive
+            at once.
+        turns: conversations of each trial, or None if the condition is not `sessions`.
     """
 
     orders: list[np.ndarray]
@@ -57,13 +58,15 @@ def stream_condition(
     rounds: int | None = None,
     sessions: Sessions | None = None,
 ) -> StreamPlan:
-    """Apply a condition to the orders of all lanes. The rounds in which arms can be played are set on
-    `stream`.
+    """Apply a condition to the orders of all trials.
 
-    Conditions that change data change nothing here, since the problem was already made under them.
+    Under `arms_arrive` and `arms_disappear`, the best third of the arms (by mean utility) can be played only
+    in the second or the first half of the rounds; these rounds are set on `stream`. Conditions that change
+    data change nothing here, since the problem was already made under them.
 
     Args:
         name: the condition.
+        stream: data that all trials play, changed in place.
         orders: `[n]` queries of each trial.
         trials: numbers of the trials.
         seed, pool: keys of the random streams.
@@ -162,10 +165,11 @@ def drift_order(order: np.ndarray, tasks: np.ndarray, generator: np.random.Gener
 
 
 def delayed_arrivals(total: int, generator: np.random.Generator) -> np.ndarray:
-    """Draw the arrivals of delayed rewards, int64 `[A, 2]`, sorted.
+    """Draw the arrivals of delayed rewards in `total` rounds, int64 `[A, 2]`, sorted.
 
-    The columns are the round at whose end a reward arrives, and the round to which it belongs. Rewards that
-    are lost, or would arrive after the last round, are left out.
+    The columns are the round at whose end a reward arrives, and the round to which it belongs. A reward is
+    lost with probability `LOST`, otherwise 1 to `MAX_DELAY` rounds late. Rewards that are lost, or would
+    arrive after the last round, are left out.
     """
     rounds = np.arange(total)
     arrive = rounds + generator.integers(1, MAX_DELAY + 1, size=total)

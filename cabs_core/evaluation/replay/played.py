@@ -96,7 +96,10 @@ class PlayedArrays:
     def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
         """Replace utilities, scores and costs by the estimates of a table with gaps (`problem.gaps`).
 
-        `oracle_best` looks at outcomes before it plays, so its values stay.
+        `oracle_best` looks at outcomes before it plays, so its utilities, scores and costs stay.
+
+        Args:
+            observed: `[trials, T]`, above 0 where the played answer is real.
         """
         self.observed = (observed > 0).astype(np.float64)
         if split_name(self.result.policy)[0] == ORACLE_BEST:
@@ -159,7 +162,7 @@ def trials(p: PlayedArrays) -> dict[str, Any]:
 
 
 def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> pa.Array:
-    """Apply a function to the finite gaps of each trial; null for a trial without any."""
+    """Apply a function to the finite certificate gaps of each trial; null for a trial without any."""
     rows = [row[np.isfinite(row)] for row in np.asarray(gaps, dtype=np.float64)]
     return pa.array([float(function(row)) if row.size else None for row in rows], pa.float64())
 
