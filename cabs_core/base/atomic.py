@@ -32,6 +32,7 @@ _REFUSED = (
 
 
 def _name_beside(path: Path) -> Path:
+    """Return an unused hidden path in the folder of `path` that names this process (`remove_leftovers`)."""
     return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
 
 
@@ -69,13 +70,13 @@ def atomic_path(path: str | Path) -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class Contents:
-    """The files of a kind of folder that a writer may replace. A folder that holds others belongs to a user.
+    """The files of a kind of folder that a writer may replace. A folder with other files belongs to a user.
 
     Attributes:
         what: the kind of folder for messages, such as `a saved policy`.
         marker: name of the file that every folder of this kind has.
         names: fnmatch patterns of the paths, below the folder, of all other files.
-        keys: entries that the marker has, which is a JSON object. Empty if any marker will do.
+        keys: keys that the marker, a JSON object, must have. If empty, the marker's content is not read.
     """
 
     what: str
@@ -88,7 +89,7 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
     """Check that `path` is absent, an empty folder, or a folder that holds these contents alone.
 
     Raises:
-        StorageError: `path` is a file or a link, or holds other files.
+        StorageError: `path` is a file or a link, names no new folder (as `..`), or holds other files.
     """
     given = path
     path = Path(path)
@@ -123,7 +124,7 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
 
 
 def _is_marker(path: Path, keys: tuple[str, ...]) -> bool:
-    """Return True if a file is a marker with these keys. A damaged file counts as a marker."""
+    """Return True if a file is a marker with these keys. A file that is no valid JSON counts as a marker."""
     if not path.is_file():
         return False
     try:
@@ -205,6 +206,7 @@ def storage_errors(path: Path) -> Iterator[None]:
 
 
 def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
+    """Return the StorageError of a failed write to `path`; `full` is True if the disk is full."""
     place = next((p for p in path.absolute().parents if p.is_dir()), Path("/"))
     free = shutil.disk_usage(place).free
     written = getattr(error, "written", 0)
@@ -227,7 +229,7 @@ def _storage_error(path: Path, error: Exception, full: bool) -> StorageError:
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Swap two paths in one step. Return False if the system cannot; Linux can since 3.15."""
+    """Swap two existing paths in one step (Linux 3.15 or later); return False if nothing was swapped."""
     try:
         renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
     except (OSError, AttributeError):
@@ -261,6 +263,7 @@ def remove_leftovers_beside(path: Path) -> int:
 
 
 def _remove_dead(paths: Iterable[Path]) -> int:
+    """Delete the paths (`_name_beside`) whose process has ended; return the number of deleted ones."""
     removed = 0
     for path in paths:
         pid = path.name.removesuffix(".tmp").split(".")[-2]

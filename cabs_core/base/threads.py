@@ -64,6 +64,8 @@ def one_torch_thread() -> Iterator[None]:
 def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
     """Run all jobs, at most `threads` at once, and raise the first error of a job.
 
+    After an error, jobs that have not begun are left out.
+
     Each job has the context variables of the caller, such as the places of `paths.at_places`.
     """
     if threads <= 1 or len(jobs) == 1:
@@ -77,7 +79,7 @@ def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
 
 @cache
 def _thread_pools(with_torch: bool) -> ThreadpoolController:
-    """Thread pools of the loaded libraries, kept with and without torch because the search is slow."""
+    """Thread pools of the loaded libraries, cached for each `with_torch` because the search is slow."""
     # compiled loops call this library, which must be loaded to be limited; the import takes .25 s
     import scipy.linalg.blas  # noqa: F401, PLC0415
 

@@ -19,9 +19,9 @@ LARGEST_INPUT = 1e6
 
 
 def middle_rho(rhos: Iterable[float]) -> float:
-    """Return the middle one of one or more cost sensitivities, or the lower one of two in the middle.
+    """Return the lower median of one or more cost sensitivities.
 
-    The middle rho is timed, deployed and shown first if nobody names another one.
+    This rho is timed, deployed and shown first if nobody names another one.
     """
     values = sorted(rhos)
     return float(values[(len(values) - 1) // 2])
@@ -66,9 +66,7 @@ def clipped_utility(
     latencies: ArrayLike | None = None,
     latency_weight: float = 0.0,
 ) -> np.ndarray:
-    """Utility clipped to [0, 1], from which policies learn and which reports show. Arguments as in
-    `utility`.
-    """
+    """Utility clipped to [0, 1], for policies to learn from and for reports. Arguments as in `utility`."""
     clipped: np.ndarray = np.clip(utility(scores, costs, rho, latencies, latency_weight), 0.0, 1.0)
     return clipped
 
@@ -79,7 +77,9 @@ def margin(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
 
 
 def binary_share(scores: ArrayLike, predictions: ArrayLike | None = None) -> float:
-    """Measure how binary scores are, E (y - f)^2 / E f (1 - f) in [0, 1]; 1 if all scores are 0 or 1.
+    """Measure how binary scores are, E (y - f)^2 / E f (1 - f), clipped to [0, 1].
+
+    The measure is 1 if all scores are 0 or 1 and the predictions are calibrated, as mean scores are.
 
     Args:
         scores: y, `[n, K]` in [0, 1].
@@ -111,7 +111,8 @@ def expected_utility(
         predicted_scores: `[..., K]`, clipped to [0, 1] here.
         predicted_costs: `[..., K]` USD.
         rho: units of score that a dollar is worth, 0 or more.
-        share: weight of the rule for binary scores, in [0, 1] (`binary_share`); the rest has the linear rule.
+        share: weight of the product, in [0, 1] (`binary_share`); clip(yhat - rho c, 0, 1) has the weight
+            1 - share.
     """
     f = np.clip(np.asarray(predicted_scores, dtype=np.float64), 0.0, 1.0)
     product: np.ndarray = f * margin(predicted_costs, rho)
@@ -139,8 +140,7 @@ def worth_a_switch(
     lost: float,
     available: np.ndarray | None = None,
 ) -> bool:
-    """Return True if another model is worth more than `arm` by more than the prompt cache that a switch
-    loses.
+    """Return True if the gain of a switch from `arm` to the best model exceeds the prompt cache that is lost.
 
     The rule is max_j (s_j - rho c_j) - (s_arm - rho c_arm) > rho lost.
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Regime:
-    """A cost regime on the paper's grid: the rhos below a limit that no earlier regime has.
+    """A cost regime on the paper's grid: the rhos from the end of the regime before up to a limit.
 
     Attributes:
         name: low, medium or high.
@@ -37,7 +37,10 @@ _PAPER_END = 1000
 
 
 def regime_of(rho: float, grid: Sequence[float] | None = None) -> str:
-    """Name of the regime of a rho on a grid: on the paper's `low` up to 300, `medium` below 800, then `high`.
+    """Name of the cost regime of a rho on a grid.
+
+    On the paper's grid, rhos up to 300 are `low`, rhos below 800 `medium` and all others `high`. Other grids
+    are cut into thirds (`regime_table`).
 
     Args:
         rho: cost sensitivity, >= 0.
@@ -62,7 +65,7 @@ def is_paper_grid(grid: Sequence[float]) -> bool:
 
 
 def regime_table(grid: Sequence[float]) -> dict[float, str]:
-    """Return `{rho: name of the regime}` of a grid, ascending.
+    """Return `{rho: name of the regime}` of a grid, ascending; thirds by rank if it is not the paper's.
 
     >>> regime_table((0, 0.1, 0.2, 0.5, 1, 2))
     {0.0: 'low', 0.1: 'low', 0.2: 'medium', 0.5: 'medium', 1.0: 'high', 2.0: 'high'}

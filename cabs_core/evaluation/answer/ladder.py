@@ -6,9 +6,9 @@
 
 Single models are judged on every prompt, rules and routers on prompts that they were not made from
 (`Decisions`).
-The error of the first screen is shared: half of it for "switch", over all other models together, and half for
-"rules" and "router" together (Holm). Printed intervals are two-sided 95 % intervals of each option. That of
-an option that was picked from several allows for the pick (`_rung`).
+The probability of a wrong word (`AnswerOptions.level`) is shared: half of it for "switch", over all other
+models together, and half for "rules" and "router" together (Holm). Printed intervals are two-sided 95 %
+intervals of each option. That of an option that was picked from several allows for the pick (`_rung`).
 """
 
 from collections.abc import Sequence
@@ -60,17 +60,20 @@ class Rung:
     Attributes:
         rung: keep, switch, rules or router.
         use: a model, {task: model}, or a policy.
-        quality: mean score. difference: to today's. low, high: its two-sided 95 % interval.
-        sure_low: lower bound of the difference that the word rests on, at the error that is left to this
-            option.
-        usd_per_1000: USD of 1,000 requests. cost_ratio: cost as a share of today's; None if that is 0.
-        cost_low, cost_high: its 95 % interval; None if money cannot be told.
-        saving_per_month: USD, None if nobody said how many requests a month there are.
-        saving_low, saving_high: its 95 % interval; None if money cannot be told.
-        latency_median, latency_95: seconds; None if the table has no latencies.
-        word: see `rule`.
-        prompts: number of prompts that are known of both. share: of all prompts. independent: clusters among
-            them.
+        quality: mean score.
+        difference: `quality` less today's.
+        low, high: two-sided 95 % interval of `difference`.
+        sure_low: lower bound of the difference that the word rests on, at this option's share of the error.
+        usd_per_1000: USD of 1,000 requests.
+        cost_ratio: cost as a share of today's; None if today's cost is 0.
+        cost_low, cost_high: 95 % interval of `cost_ratio`; None if no interval is known.
+        saving_per_month: USD; None if the number of requests a month is not known.
+        saving_low, saving_high: 95 % interval of `saving_per_month`; None if no interval is known.
+        latency_median, latency_95: median and 95 % quantile in seconds; None if the table has no latencies.
+        word: judgement of the option (`rule.Word`).
+        prompts: number of prompts with known answers of both the option and today's system.
+        share: `prompts` as a share of all prompts.
+        independent: number of clusters among `prompts`.
     """
 
     rung: str
@@ -102,9 +105,10 @@ class TaskRow:
     Attributes:
         rung: rung of the option.
         task: name of the task, or "other" for small tasks together.
-        use: model that is played most.
-        prompts: number of prompts.
-        difference: in score, with its two-sided 95 % interval from `low` to `high`.
+        use: model that the option plays most in this task.
+        prompts: number of prompts with known answers of both.
+        difference: mean score less today's, with its two-sided 95 % interval from `low` to `high`.
+        usd_per_1000, today_usd_per_1000: USD of 1,000 requests by the option and by today's system.
     """
 
     rung: str
@@ -133,6 +137,7 @@ class Answer:
     Attributes:
         today: the model that is used today, "log" for the choices that a log holds, or the best model on all
             prompts if `today_is_assumed`.
+        today_is_assumed: True if it is not known what is used today.
         recommended: name of the rung, or None.
         cheapest: the cheapest of the rungs that may be recommended, or None.
         rungs: rungs from the lowest to the highest.
@@ -162,7 +167,17 @@ class Answer:
 
 @dataclass(frozen=True)
 class _Option:
-    """An option with everything that is known of it."""
+    """An option with its decisions, its comparison with today's system, and its word.
+
+    Attributes:
+        rung, use: see `Rung`.
+        played: decisions of the option.
+        pair: the option and today's system, prompt by prompt.
+        quality: difference in score.
+        money: costs of both.
+        tests: p-values, adjusted for the family of options (Holm).
+        word, sure_low: see `Rung`.
+    """
 
     rung: str
     use: Any
@@ -183,12 +198,14 @@ def answer(
     routers: Sequence[Decisions] = (),
     options: AnswerOptions | None = None,
 ) -> Answer:
-    """Judge every option beside what is used today.
+    """Compare every option with what is used today, and recommend one.
 
     Args:
-        rules: as `fit_rules` returns them; None if there are none.
-        routers: learned policies, cross-fitted. If there are several, the rung shows one and all share its
-            error.
+        table: scored answers, with what is used today.
+        rules: decisions of the rules (`fit_rules`); None if there are none.
+        routers: decisions of learned policies, cross-fitted. If there are several, the rung shows one of
+            them, and the error is shared by all.
+        options: settings; None takes the defaults.
     """
     options = options or AnswerOptions()
     baseline = table.baseline()
@@ -241,6 +258,10 @@ def _judged(
     baseline: np.ndarray,
     options: AnswerOptions,
 ) -> list[_Option]:
+    """Compare (rung, decisions) with the baseline's probabilities `[N, K]`; words come later.
+
+    Intervals of rules and routers are widened, since they were fitted on the same prompts.
+    """
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
     paid = [weights_paid(played) for _, played in named]
     money = monies([Pair.of(table, weights, baseline) for weights in paid], table.clusters, options)
@@ -255,6 +276,7 @@ def _judged(
 
 
 def _keep(table: ScoredTable, baseline: np.ndarray, options: AnswerOptions) -> _Option:
+    """Return the option that keeps what is used today."""
     if table.played is None:
         use = table.models[table.reference]
     else:
@@ -270,10 +292,10 @@ def _with_words(
     table: ScoredTable,
     single: Sequence[_Option] = (),
 ) -> list[_Option]:
-    """Give every option its word; the options of this family share half of the error.
+    """Return the options with their words; all options of `found` together have half of the error.
 
     Args:
-        single: the other models alone with their words, if `found` are options that were fitted.
+        single: the single models with their words, if `found` are rules and routers.
     """
     tail = options.level / 2
     # if today's model is the best of all on these prompts, any of them may have been it
@@ -303,9 +325,9 @@ def _with_words(
 def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) -> float:
     """One-sided p-value of the hypothesis that an option is no better than today's.
 
-    A fitted option that only finds out which single model is best looks as good as that model did on all
-    prompts, so it must be better than the best model on all prompts, or a single model must have been shown
-    to be better.
+    A fitted option may look better only because it found the single model that happens to be best on these
+    prompts. It must therefore also be better than that model, or a single model must have been shown to be
+    better than today's.
     """
     above = option.quality.p_value_above(0.0)
     if option.rung == SWITCH:
@@ -318,7 +340,10 @@ def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) ->
 
 
 def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -> bool:
-    """Return True if `a` is as good as `b` and cheaper, or better and not dearer than today's model."""
+    """Return True if `a` is as good as `b` and cheaper, or better at a price worth paying.
+
+    The second case fails if `a` is dearer than today's model, or if `b` is as good as `a` and cheaper.
+    """
     tail = options.level / 2
     pair = Pair.of(table, a.played.weights, b.played.weights)
     paid = Pair.of(table, weights_paid(a.played), weights_paid(b.played))
@@ -347,11 +372,11 @@ def _choice(
 
 
 def _most_promising(found: Sequence[_Option], table: ScoredTable, options: AnswerOptions) -> _Option:
-    """Return the option that a rung shows, with the number of options that it was picked from.
+    """Return the option that a rung shows, with the number of options that it was picked from (`_picked`).
 
-    Of options that may be recommended it is one that no other beats, the cheapest of these. Otherwise it is
-    the one that is worth most if a saving of the whole cost is worth the tolerance. Of options that are worth
-    the same, such as those of a log that can judge none of them, it is the one whose known calls cost least.
+    If any may be recommended, it is the cheapest of those that no other beats. Otherwise the option with the
+    largest worth is taken, which is its difference in score plus the tolerance times the share of the cost
+    that it saves. Among equal worths, the option whose known calls cost least is taken.
     """
     allowed = [option for option in found if option.word in RECOMMENDABLE]
     unbeaten = [
@@ -389,17 +414,18 @@ def _cost_of_known_calls(option: _Option, table: ScoredTable) -> float:
 
 
 def _picked(option: _Option, found: Sequence[_Option]) -> _Option:
-    """Return an option of `found` with the number of those that may be as good or better."""
+    """Return an option with `alike` set: 1 plus the number of others in `found` that may be as good."""
     mean = option.quality.mean
     alike = sum(other.quality.interval(LEVEL / 2)[1] >= mean for other in found if other is not option)
     return replace(option, alike=1 + alike)
 
 
 def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
-    """Return what is printed of an option.
+    """Return the printed figures of an option.
 
-    An option that was picked from several looks better and cheaper than it is. Its interval then has nearly
-    all of its error at the end where it is less good, or dearer, shared by all that might have been picked.
+    An option that was picked from several looks better and cheaper than it is. Its interval is therefore
+    wider at the end where the option is less good or dearer: the error of that end is divided by the number
+    of options that might have been picked.
     """
     tail = options.level / 2
     picked_tail = min(tail, 2.0 * tail / option.alike)
@@ -454,7 +480,7 @@ def _times(value: float | None, requests: float | None) -> float | None:
 def _latencies(
     weights: np.ndarray, share: np.ndarray, table: ScoredTable
 ) -> tuple[float | None, float | None]:
-    """Median and 95 % quantile of the seconds of an option's requests; None if they are not known."""
+    """Median and 95 % quantile of an option's latencies in seconds; None if no latency is known."""
     if table.latencies is None:
         return None, None
     known = table.answered & ~np.isnan(table.latencies) & (share > 0)[:, None]
@@ -501,10 +527,13 @@ def _by_task(option: _Option, table: ScoredTable, options: AnswerOptions) -> lis
 
 
 def losses(table: ScoredTable, weights: np.ndarray, task: str | None = None, most: int = 3) -> np.ndarray:
-    """Indices of prompts on which an option fails and today's does not, the largest losses first.
+    """Indices of prompts on which an option scores less than today's system, the largest losses first.
 
     Args:
-        weights: `[N, K]` what the option plays. task: only of this task; None for all.
+        table: scored answers.
+        weights: `[N, K]` probabilities of the option.
+        task: task whose prompts are searched; None searches all.
+        most: largest number of indices.
     """
     pair = Pair.of(table, weights, table.baseline())
     if task is None:
@@ -518,6 +547,7 @@ def losses(table: ScoredTable, weights: np.ndarray, task: str | None = None, mos
 
 
 def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> tuple[Note, ...]:
+    """Notes on the answer, such as an assumed model of today, few calls with most of the money, or gaps."""
     notes = []
     options = [option for option in candidates if option.rung != KEEP]
     if found.today_is_assumed:

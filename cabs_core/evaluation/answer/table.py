@@ -24,11 +24,11 @@ class ScoredTable:
         tasks: `[N]` name of each prompt's task.
         clusters: `[N]` equal numbers for prompts that are no independent observations: copies, prompts of one
             template, turns of one conversation.
-        today: index of the model that is used today. None if nothing is said, or if `played` is given.
+        today: index of the model that is used today. None if it is not known, or if `played` is given.
         played: `[N, K]` probability with which today's system asks each model; None if it asks one.
-        people: `[N, K]` scores by people of some answers, NaN where there is none, if `scores` are a judge's.
-        selective: `[K]` bool: the prompts without an answer of the model are of another kind than those with
-            one, so prompts that two models answered say nothing of all prompts. None if no model's are.
+        people: `[N, K]` scores that people gave to some answers, NaN elsewhere, if `scores` are a judge's.
+        selective: bool `[K]`, True for a model that answered a special kind of prompts, so that a comparison
+            on its prompts does not hold for all prompts. None if there is no such model.
     """
 
     models: tuple[str, ...]
@@ -83,10 +83,10 @@ class ScoredTable:
         return self.today
 
     def asks_selective(self, weights: np.ndarray) -> bool:
-        """Return True if an option, or what is used today, asks a selective model.
+        """Return True if an option or today's system asks a selective model.
 
         Args:
-            weights: `[N, K]` what the option plays; NaN on prompts that are not judged.
+            weights: `[N, K]` probabilities of the option; NaN on prompts that are not judged.
         """
         if self.selective is None:
             return False
@@ -129,7 +129,8 @@ class ScoredTable:
             weights: `[N, K]` probabilities; a row of NaN is not judged.
 
         Returns:
-            (share of the requests that have a scored answer, their mean score, their mean cost), `[N]` each.
+            (probability that the table has the option's answer, expected score and expected cost in USD of
+            these answers), `[N]` each. Without any answer all three are 0.
         """
         known = np.where(self.answered, np.nan_to_num(weights), 0.0)
         share = known.sum(axis=1)
@@ -140,7 +141,10 @@ class ScoredTable:
         return np.minimum(share, 1.0), score, cost
 
     def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
-        """Mark the prompts, bool `[N]`, in whose group a rule may choose the model: all of a scored table."""
+        """Mark the prompts, bool `[N]`, for whose group a rule may choose the model.
+
+        In a scored table these are all prompts; a log's table restricts them.
+        """
         return np.ones(len(groups), dtype=bool)
 
 
@@ -149,12 +153,13 @@ class Decisions:
     """The decisions of an option on prompts that the option was not made from.
 
     Attributes:
-        name: of the option, for people.
-        weights: `[N, K]` probability of each model on each prompt, by a fit on other folds than the prompt's
-            (a mean over orders, if it learns as it goes). A row of NaN is a prompt that is not judged.
-        use: what is to be used: a policy's name, or {task: model}.
-        exported: `[N, K]` what the option that is exported would play on each prompt, if that can be known
-            without bias, as costs of rules can: their money is told of it. None: of `weights`.
+        name: name of the option, for people.
+        weights: `[N, K]` probability of each model on each prompt, by a fit on other folds than the prompt's.
+            For a policy that learns as it plays, it is a mean over orders. A row of NaN is a prompt that is
+            not judged.
+        use: a policy's name, or {task: model}. None takes `name`.
+        exported: `[N, K]` probabilities of the option that is exported, which is fitted on all folds. If
+            given, money is computed from it. None computes money from `weights`.
     """
 
     name: str
@@ -168,12 +173,13 @@ class AnswerOptions:
     """Settings of an answer.
 
     Attributes:
-        tolerance: loss of quality, in units of a score, that a lower price may cost.
-        requests_per_month: number of requests, for savings a month; None if nobody has said.
-        level: error of the first screen, shared half and half by "switch", and by "rules" with "router".
-        smallest_task: tasks with fewer prompts are put together as "other".
+        tolerance: largest loss of mean score that still counts as "as good".
+        requests_per_month: number of requests, for savings a month; None if it is not known.
+        level: probability that any shown word is wrong. "switch" has half of it, "rules" and "router" share
+            the other half.
+        smallest_task: number of prompts below which a task is joined with others as "other".
         draws: number of bootstrap draws for costs.
-        seed: of the draws.
+        seed: seed of the draws.
     """
 
     tolerance: float = TOLERANCE
@@ -185,7 +191,7 @@ class AnswerOptions:
 
 
 def _column_means(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Means `[K]` of the known values of each column, rounded; NaN for a column without one."""
+    """Means `[K]` of the known values of each column, rounded; NaN for a column without known values."""
     counts = known.sum(axis=0)
     sums = np.where(known, values, 0.0).sum(axis=0)
     means: np.ndarray = np.round(

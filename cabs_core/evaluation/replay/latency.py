@@ -29,9 +29,8 @@ from cabs_core.base.errors import PolicyError
 from cabs_core.base.threads import one_blas_thread, one_torch_thread
 from cabs_core.evaluation.replay.engine import make_stream
 
-#: numbers for each policy and rho: calls that are timed, calls before them that are not timed, and rounds
-#: of a
-#: replay before those
+#: defaults for each policy and rho: number of timed calls, of untimed calls before them, and of rounds of a
+#: replay before all calls
 DECISIONS = 300
 WARMUP = 20
 LEARNED = 500
@@ -82,8 +81,8 @@ def time_decisions(
         policy: name of the policy.
         rho: cost sensitivity.
         decisions: number of calls to time, 1 or more.
-        warmup: number of calls before them that are not timed.
-        learned: number of rounds of a replay before those, at most a third of the problem's queries.
+        warmup: number of untimed calls before the timed ones.
+        learned: number of rounds of a replay before all calls, cut to a third of the problem's queries.
         seed, pool: seed and name of the order of trial 0 and of the policy's random streams.
         latency_weight: units of score that a second is worth.
         options: options that override the policy's preset.

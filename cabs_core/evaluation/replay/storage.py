@@ -129,8 +129,8 @@ def load_replay_result(folder: str | Path) -> StoredReplay:
     """Read a folder written by `save_replay_result`.
 
     Raises:
-        ResultError: a file is missing or unreadable, or the rounds are not those that the run record
-            promises.
+        ResultError: a file is missing or unreadable, or rounds.parquet does not hold every round of every
+            trial in the run record exactly once. Hashes are not compared.
     """
     folder = Path(folder)
     tables = {name: _read(folder, name) for name in ("trials", "curves", "queries", "arms")}
@@ -184,7 +184,13 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
 
 
 def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -> StoredTrace:
-    """Return what `load_trace` would read, for a replay that was repeated because its rounds were deleted."""
+    """Return what `load_trace` would read, for a replay that was repeated because its rounds were deleted.
+
+    The run record is read from `folder`; the rounds are those of `result`.
+
+    Raises:
+        ResultError: the result does not belong to the problem, or the run record cannot be read.
+    """
     played = PlayedArrays(result, problem)
     if result.turns is None:
         costs = None
@@ -215,7 +221,7 @@ def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
     """Write a table as a small file: dictionaries for keys and text, split bytes for floats.
 
     Args:
-        plain: True for tables of few rows, which need neither.
+        plain: True for tables of few rows, which need neither dictionaries nor split bytes.
     """
     names = table.column_names
     text = [f.name for f in table.schema if f.name in _KEYS or pa.types.is_string(f.type)]
@@ -246,7 +252,7 @@ def _table(keys: dict[str, Any], columns: dict[str, Any]) -> pa.Table:
 
 
 def _run_record(result: ReplayResult, problem: ReplayProblem, pool: ModelPool) -> dict[str, Any]:
-    """Columns of run.parquet: the settings of a replay and the hashes of its inputs."""
+    """Columns of run.parquet besides the keys: settings of a replay and hashes of its inputs."""
     base, preset = split_name(result.policy)
     return {
         "base_policy": base,
