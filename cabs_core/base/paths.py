@@ -66,8 +66,8 @@ _PLACES: ContextVar[Places] = ContextVar("places", default=_AS_ENVIRONMENT)
 def at_places(places: Places) -> Iterator[None]:
     """Use these places in the code of the `with` block.
 
-    They hold for the calling thread. A thread that this code starts has them only if it runs in a copy of
-    the caller's `contextvars` context.
+    The places hold for the calling thread. A thread that this code starts has them only if it runs in a copy
+    of the caller's `contextvars` context.
     """
     before = _PLACES.get()
     _PLACES.set(places)
@@ -103,14 +103,12 @@ def cabs_home() -> Path:
 
 
 def is_remote(place: str | Path) -> bool:
-    """Return True if a place is a URL of another machine, not a path or a `file://` URL."""
+    """Return True if a place is a URL of another machine, not a path, a `file://` or a `local://` URL."""
     return "://" in str(place) and not str(place).startswith(("file://", "local://"))
 
 
 def data_dir() -> Path | None:
-    """Folder where relative paths of tables are looked for first: `CABS_DATA_DIR`, or None if it is not
-    set.
-    """
+    """Folder that is searched first for relative paths of tables: `CABS_DATA_DIR`, or None if unset."""
     value = os.environ.get("CABS_DATA_DIR")
     if value:
         return Path(value).expanduser().absolute()

@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from cabs_core.base.statistics.clusters import cluster_sums
 
 REPLICATES = 1000
-#: numbers that a block of draws holds, and numbers of all draws that are kept for the next call
+#: largest size (rows times draws) of a block of draws, and of all draws that are kept for the next call
 _BLOCK = 2_000_000
 _MOST_KEPT = 8_000_000
 
@@ -43,7 +43,7 @@ def bootstrap_ratio(
         denominators: `[..., n]`, or None for ones, which gives replicates of a mean.
         clusters: `[n]` equal values for queries that are drawn together. None draws each alone.
         replicates: number of draws.
-        seed: of the draws.
+        seed: seed of the draws.
 
     Returns:
         `[..., replicates]`. A replicate is NaN or infinite if its denominator is 0.
@@ -90,7 +90,7 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
-    """Sums `[draws, C]` of the rows of values `[G, C]`, drawn with replacement.
+    """Sums `[draws, C]` of G rows that are drawn with replacement from values `[G, C]`.
 
     Equal numbers of rows and equal seeds give equal draws.
     """
@@ -108,7 +108,7 @@ def _kept_draws(count: int, draws: int, seed: int) -> tuple[np.ndarray, ...]:
 
 
 def _draws(count: int, draws: int, seed: int) -> Iterator[np.ndarray]:
-    """Yield blocks `[b, count]` of how often each of `count` rows is drawn, `draws` lines in all."""
+    """Yield blocks `[b, count]` of how often each of `count` rows is drawn; the blocks hold `draws` draws."""
     rng = np.random.Generator(np.random.PCG64([seed, count, draws]))
     step = max(1, min(draws, _BLOCK // max(count, 1)))
     for start in range(0, draws, step):

@@ -33,8 +33,8 @@ class Sampled:
         """Return True if the interval does not hold 0.
 
         Args:
-            compared: number of figures that are looked at together. The interval is widened for it by
-                Bonferroni's rule, as that of a normal error.
+            compared: number of figures that are judged together. The interval is widened for this number by
+                Bonferroni's rule, as if the error were normal.
         """
         wider = float(special.ndtri(1 - LEVEL / 2 / max(compared, 1)) / special.ndtri(1 - LEVEL / 2))
         return (

@@ -38,9 +38,7 @@ def effective_arms(shares: ArrayLike) -> np.ndarray:
 
 
 def latency_percentiles(seconds: ArrayLike) -> dict[str, float]:
-    """Percentiles of the finite values as `{"p50", "p95", "p99"}`, interpolated linearly; NaN without
-    values.
-    """
+    """Percentiles of the finite values, `{"p50": ..., "p95": ..., "p99": ...}`; NaN without finite values."""
     finite: np.ndarray = np.asarray(seconds, dtype=np.float64).reshape(-1)
     finite = finite[np.isfinite(finite)]
     return {f"p{p}": float(np.percentile(finite, p)) if finite.size else float("nan") for p in (50, 95, 99)}

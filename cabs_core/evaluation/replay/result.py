@@ -14,20 +14,23 @@ class ReplayResult:
     """Traces `[trials, T]` of one policy at one rho.
 
     Attributes:
-        policy, rho, pool, seed, latency_weight, condition, options: what was replayed.
-        order: row of the problem played in each round; actions: the arm; propensities: probability of that
-            arm given the past (float32; for lin_ts see `policies.bandits`).
-        rewards: clipped utility of the played arm; best_rewards: of the best arm available in that round.
-        gaps: certified gap of the exploration program where one was solved (float32), NaN elsewhere, or None.
+        policy, rho, pool, seed, latency_weight, condition, options: settings of the replay.
+        order: query (row of the problem) of each round.
+        actions: arm that was played.
+        propensities: probability of the played arm given the past (float32; for lin_ts see
+            `policies.bandits`).
+        rewards: clipped utility of the played arm.
+        best_rewards: clipped utility of the best arm that was available in the round.
+        gaps: certified gap of the exploration program where one was solved (float32), NaN elsewhere. None if
+            the policy solves none.
         meta_weights: `[trials, T, M]` weight of every expert before the round (float32), or None.
-        uncertified: `[trials]` solves without certificate; seconds: `[trials]` wall time of a lane's rounds,
-            shared equally where lanes run together.
+        uncertified: `[trials]` number of solutions without certificate, or None.
+        seconds: `[trials]` wall time of a trial's rounds, shared equally where trials run together, or None.
         scores, costs: realised score and cost (USD) of the played arm, or None (results made elsewhere).
-        clusters: `[n]` of the problem's queries, equal for one independent observation; None: every query is
-            one.
-        turns, kept, random_rewards: under condition `sessions`, number of the turn in its conversation (from
-            0), whether it kept the last turn's model without a decision, and mean clipped utility of all
-            arms; else None.
+        clusters: `[n]` equal values for queries that depend on each other. None if all are independent.
+        turns: number of the turn in its conversation, from 0. None unless the condition is `sessions`.
+        kept: True if the turn kept the last turn's model without a decision, or None as `turns`.
+        random_rewards: mean clipped utility of all arms in the round, or None as `turns`.
 
     Examples:
         >>> from cabs_core import synthetic_problem
@@ -62,12 +65,12 @@ class ReplayResult:
 
     @property
     def trials(self) -> int:
-        """Number of lanes."""
+        """Number of trials."""
         return len(self.actions)
 
     @property
     def rounds(self) -> int:
-        """Rounds per lane."""
+        """Number T of rounds in each trial."""
         return int(self.actions.shape[1])
 
     @property

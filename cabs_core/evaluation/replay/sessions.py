@@ -61,7 +61,11 @@ class TokenCounts:
 
 
 def tokens_of(problem: ReplayProblem, options: Sessions) -> TokenCounts:
-    """Return the problem's token counts, or counts that follow from its costs and `options.input_share`."""
+    """Return the problem's token counts, or estimates of them if it has none.
+
+    Estimates take input tokens from the lengths of prompts, and output tokens from the costs, of which
+    `options.input_share` is for input.
+    """
     if problem.input_tokens is not None and problem.output_tokens is not None:
         assert problem.input_prices is not None
         return TokenCounts(
@@ -98,14 +102,17 @@ def in_conversations(
     options: Sessions,
     generator: np.random.Generator,
 ) -> tuple[np.ndarray, Turns]:
-    """Arrange the queries of a trial as conversations.
+    """Arrange the queries of a trial as conversations, which are played one after another.
+
+    A conversation begins with the next query of the order that is not yet placed. Its further turns are the
+    next such queries of the same task and time.
 
     Args:
         order: `[T]` queries in the order of the trial.
         tasks: `[n]` task of each query. A conversation holds queries of one task.
         times: `[n]` time of each query, or None. A conversation holds queries of one time.
         options: lengths of conversations and share of turns with tools.
-        generator: source of random lengths.
+        generator: source of random lengths (geometric) and of turns with tools.
 
     Returns:
         The queries `[T]` in the order in which their turns are played, and the turns.
@@ -138,7 +145,14 @@ def in_conversations(
 
 
 class Context:
-    """The tokens of the conversation that is being played, from which the costs of its next turn follow."""
+    """Token counts of the conversation that is being played, which give the costs of its next turn.
+
+    Attributes:
+        before: `[K]` tokens of the earlier turns, as each model counts them (H of the module).
+        cache: `[K]` those of them that the last turn read (R).
+        last: model of the last turn, -1 in a first turn.
+        saved: `[K]` USD that a cached input token saves.
+    """
 
     def __init__(self, tokens: TokenCounts, cached: float):
         self.tokens = tokens
@@ -208,8 +222,8 @@ class Talk:
 
     Attributes:
         costs: `[T]` USD of the answer.
-        best: `[T]` clipped utility of the best model of the turn.
-        random: `[T]` mean clipped utility of all models.
+        best: `[T]` largest clipped utility of a model in the turn.
+        random: `[T]` mean clipped utility of all models in the turn.
         kept: bool `[T]`, True if the turn kept the last turn's model without a decision.
     """
 
@@ -275,7 +289,10 @@ class Talk:
             self._learn()
 
     def _keeps(self, t: int, row: int) -> int | None:
-        """Return the last turn's model if the rule of the pool keeps it, otherwise None."""
+        """Return the last turn's model if the pool's setting `sticky` keeps it, otherwise None.
+
+        Outside of tool calls, a model is not kept if a switch is worth more than its cache.
+        """
         context = self.context
         in_tools = bool(self.turns.in_tools[t])
         if context.last < 0 or not may_keep(self.sticky, in_tools):
@@ -293,7 +310,10 @@ class Talk:
         return context.last
 
     def _decide(self, t: int, row: int, utilities: np.ndarray) -> int:
-        """Let the policy choose a model for the turn, after it has learned from the turns before."""
+        """Let the policy choose a model for the turn, after it has learned from the turns before.
+
+        A policy that needs outcomes gets the model of the largest `utilities`, `[K]`.
+        """
         self._learn()
         if self.policy.algorithm.needs_outcomes:
             self.lane.propensities[t] = 1.0
