@@ -10,7 +10,11 @@ from typing import Any
 
 
 def stable_hash(value: Any, digits: int = 16) -> str:
-    """First `digits` hex digits of the SHA-256 of a JSON value; the order of mapping keys does not matter."""
+    """First `digits` hex digits of the SHA-256 of a JSON value; the order of mapping keys does not matter.
+
+    Raises:
+        ValueError: the value holds NaN or infinity.
+    """
     text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:digits]
 
@@ -36,7 +40,7 @@ def _hashed(path: str, status: os.stat_result) -> str:
 
 
 def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """Hash every file below a folder: `{relative path: {"sha256": ..., "bytes": ...}}`.
+    """Hash every regular file below a folder: `{relative path: {"sha256": ..., "bytes": ...}}`, sorted.
 
     Args:
         without: names of files to leave out, in any subfolder.

@@ -31,8 +31,13 @@ def margin(price: float) -> float:
 
 @kernel
 def value_and_slope(f: float, cost: float, rho: float, share: float) -> tuple[float, float]:
-    """Expected clipped utility of a predicted score f, and its derivative in f
-    (`utility.expected_utility`).
+    """Expected clipped utility of a predicted score f (`utility.expected_utility`), and its derivative in f.
+
+    Args:
+        f: predicted score, clipped to [0, 1] here.
+        cost: predicted cost in USD.
+        rho: units of score that a dollar is worth.
+        share: weight of the rule for binary scores, in [0, 1].
     """
     f = clip01(f)
     paid = price(cost, rho)

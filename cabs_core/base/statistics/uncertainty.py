@@ -33,7 +33,7 @@ class StandardError:
     Attributes:
         value: the standard error; NaN if it is not known.
         degrees: degrees of freedom of `value`; NaN if they are not known.
-        clusters: number of independent observations of equal weight that are as good.
+        clusters: effective number of independent observations (`statistics.clusters.independent`).
     """
 
     value: float
@@ -42,7 +42,7 @@ class StandardError:
 
     @property
     def is_known(self) -> bool:
-        """True if the mean rests on at least two independent observations."""
+        """True if `value` is known, which takes at least two independent observations or two trials."""
         return not math.isnan(self.value)
 
     def half_width(self, tail: float = LEVEL / 2, *, largest: float = 0.0) -> float:
@@ -50,9 +50,9 @@ class StandardError:
 
         Args:
             tail: error of each end.
-            largest: largest size of one value, if values are bounded. The interval is then at least as wide
-                as values of that size matter which the clusters may have missed (`missed_share`). 0 leaves
-                this out.
+            largest: largest size of one value, if values are bounded. The half width is then at least
+                `largest` times the share of the traffic that the clusters may have missed (`missed_share`).
+                0 sets no such limit.
         """
         if not self.is_known:
             return math.nan
@@ -60,20 +60,20 @@ class StandardError:
         return max(quantile * self.value, largest * missed_share(self.clusters, min(2.0 * tail, 1.0)))
 
     def interval(self, mean: float, *, largest: float = 0.0) -> tuple[float, float]:
-        """Two-sided 95 % interval of a mean that was found; NaN at both ends if the error is not known.
+        """Two-sided 95 % interval of a mean; NaN at both ends if the error is not known.
 
         Args:
-            mean: the mean that was found.
+            mean: estimated mean.
             largest: see `half_width`.
         """
         half = self.half_width(largest=largest)
         return mean - half, mean + half
 
     def p_value(self, mean: float) -> float:
-        """Two-sided p-value of Student's test that the true mean is 0; NaN if nothing is known.
+        """Two-sided p-value of Student's test that the true mean is 0; NaN if mean or error is not known.
 
         Args:
-            mean: the mean that was found.
+            mean: estimated mean.
         """
         if math.isnan(mean) or not self.is_known:
             return math.nan
@@ -133,7 +133,7 @@ def half_width(se: ArrayLike, units: ArrayLike) -> np.ndarray:
 
     Args:
         se: standard errors.
-        units: number of independent units that each rests on. Fewer than two give NaN.
+        units: number of independent units behind each standard error. Fewer than two give NaN.
     """
     degrees = np.asarray(units, dtype=np.float64) - 1.0
     quantile = special.stdtrit(np.where(degrees >= 1, degrees, np.nan), 1 - LEVEL / 2)
@@ -261,12 +261,12 @@ def share_interval(share: float, error: StandardError, tail: float = LEVEL / 2) 
 
     Clustered rows, or several trials, count as the number of independent rows that would have this error,
     p (1 - p) / se^2, and as fewer for few degrees of freedom (Korn and Graubard 1998, Survey Methodology
-    24(2)). If the error is 0, they count as many as their clusters. The bounds are 0 and 1 if the error is
-    not known.
+    24(2)). If the error or the share is 0, or the share is 1, the number is `error.clusters`. The bounds are
+    0 and 1 if the error is not known.
 
     Args:
         share: in [0, 1]. The mean of other values in [0, 1], such as scores, will do too.
-        error: of the share.
+        error: standard error of the share.
         tail: error of each bound.
     """
     if not error.is_known:
@@ -291,9 +291,10 @@ def share_interval(share: float, error: StandardError, tail: float = LEVEL / 2) 
 
 
 def score_interval(mean: float, error: StandardError) -> tuple[float, float]:
-    """Two-sided 95 % interval of a mean of scores in [0, 1]: `share_interval`, or the mean twice if unknown.
+    """Two-sided 95 % interval of a mean of scores in [0, 1]: `share_interval`.
 
-    50 right answers of 50 may be those of a model that errs, which Student's t would deny.
+    Unlike Student's t, this interval has a width even if all 50 of 50 answers are right. If the error is not
+    known, both ends are the mean.
     """
     if error.is_known:
         return share_interval(mean, error)
@@ -301,7 +302,7 @@ def score_interval(mean: float, error: StandardError) -> tuple[float, float]:
 
 
 def holm(p_values: ArrayLike) -> np.ndarray:
-    """p-values `[m]` adjusted for the family-wise error rate (Holm 1979); NaN stays NaN, uncounted."""
+    """p-values `[m]` adjusted for the family-wise error rate (Holm 1979). NaN stays NaN, not counted."""
     p = np.asarray(p_values, dtype=np.float64)
     adjusted = np.full(p.shape, np.nan)
     present = np.flatnonzero(~np.isnan(p))

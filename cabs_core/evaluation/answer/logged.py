@@ -1,4 +1,4 @@
-"""A log of one answer a prompt as a scored table: what other options would have earned is estimated.
+"""A log of one answer a prompt as a scored table, in which other options' scores and costs are estimated.
 
 Estimates are doubly robust (Dudik et al. 2011): a model of the outcome, corrected on the prompts where the
 option would have played what the log played, by the probability with which the log played it. So every
@@ -35,11 +35,13 @@ WITHOUT_PROPENSITIES = (
 
 @dataclass(frozen=True)
 class LoggedTable(ScoredTable):
-    """Scored decisions of a log, with the probability of each.
+    """A scored table of a log's decisions, which estimates the outcomes of choices that the log did not make.
+
+    `scores` are NaN where the log did not play the model. Methods recognise the log's own choices by the
+    array `played` itself, not by equal values.
 
     Attributes:
-        data: the decisions, row by row those of the table. `scores` of the table are NaN where the log did
-            not play the model.
+        data: the decisions, one for each row of the table.
     """
 
     data: LoggedData = field(kw_only=True)
@@ -49,8 +51,10 @@ class LoggedTable(ScoredTable):
         """Make the table of a log's decisions.
 
         Args:
-            tasks: `[N]` name of each prompt's task. today: index of the model that is used today; None for
-                the choices that the log holds.
+            data: the log.
+            tasks: `[N]` name of each prompt's task.
+            today: index of the model that is used today. None takes the choices that the log holds: `played`
+                is then 1 for the model that the log played.
         """
         shape = (len(data), len(data.arms))
         rows = np.arange(len(data))
@@ -78,9 +82,9 @@ class LoggedTable(ScoredTable):
 
     @property
     def best(self) -> int:
-        """Index of the model with the highest estimated mean score, of equals the cheaper one.
+        """Index of the model with the highest estimated mean score; of equals the cheaper one.
 
-        If nothing can be estimated, it is the model that the log plays most.
+        If no model can be estimated, the index is of the model that the log plays most.
         """
         found = []
         counts = np.bincount(self.data.actions, minlength=len(self.models))
@@ -98,8 +102,9 @@ class LoggedTable(ScoredTable):
             weights_of_option: `[N, K]` probabilities; a row of NaN is not judged.
 
         Returns:
-            (1 where the prompt is judged, its score, its cost), `[N]` each. Contributions are unbiased one by
-            one, and may lie outside of the range of a score. No prompt is judged if the log cannot tell.
+            (1 where the prompt is judged and else 0, contribution to the score, contribution to the cost in
+            USD), `[N]` each. Every contribution is unbiased and may lie outside of the range of a score. No
+            prompt is judged if the log cannot tell (`refusal`).
         """
         if weights_of_option is self.played:
             return np.ones(len(self.data)), self.data.scores, self.data.costs
@@ -120,7 +125,7 @@ class LoggedTable(ScoredTable):
         return share, score, cost
 
     def refusal(self, weights_of_option: np.ndarray) -> str:
-        """Return why the log cannot tell what an option earns; empty if it can."""
+        """Return the reason why the log cannot tell an option's outcomes; empty if it can."""
         if weights_of_option is self.played:
             return ""
         if self.data.propensities is None:
@@ -138,12 +143,13 @@ class LoggedTable(ScoredTable):
         other: np.ndarray,
         share: float = 1.0,
     ) -> PairedSample:
-        """Sample of what an option's score is above a share of another one's.
+        """Sample of an option's score less `share` times another option's score.
 
         Args:
-            weight: `[N]`, 0 for prompts that do not count. values: `[N]` contributions to the difference.
-            option, other: `[N, K]` what both play; each may be what the log played.
-            share: of the score of the other one that is subtracted.
+            weight: `[N]` weights of the prompts; prompts of weight 0 do not count.
+            values: `[N]` contributions to the difference.
+            option, other: `[N, K]` probabilities of both; each may be `played`, the log's choices.
+            share: factor of the other option's score.
         """
         rows = weight > 0
         if not rows.any() or self.data.propensities is None:
@@ -196,18 +202,17 @@ class LoggedTable(ScoredTable):
         return replace(found.widened(wider), independent=min(found.independent, size))
 
     def supported(self, model: int, groups: np.ndarray) -> np.ndarray:
-        """Mark the prompts, bool `[N]`, in whose group the log played the model often enough for a rule."""
+        """Mark the prompts, bool `[N]`, in whose group the log played the model at least `_FEWEST` times."""
         _, place = np.unique(groups, return_inverse=True)
         calls = np.bincount(place, self.data.actions == model)
         enough: np.ndarray = calls[place] >= _FEWEST
         return enough
 
     def notes(self, played: Mapping[str, np.ndarray]) -> list[tuple[str, str]]:
-        """Return code and sentence for each option that is not judged, or judged on some of the prompts
-        alone.
+        """Return (code, sentence) pairs on options that are refused or are judged on some prompts only.
 
         Args:
-            played: {rung: `[N, K]` what its option plays}.
+            played: {rung: `[N, K]` probabilities of its option}.
         """
         found = []
         refused: dict[str, list[str]] = {}
@@ -226,7 +231,7 @@ class LoggedTable(ScoredTable):
 
     @cached_property
     def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted scores and costs, `[N, K]` each, by models that have not seen the prompt."""
+        """Predicted scores and costs, `[N, K]` each, by models that were not fitted on the prompt."""
         fold = folds(self.clusters)
         adaptive = self.data.adaptive
         return (
@@ -236,12 +241,11 @@ class LoggedTable(ScoredTable):
 
     @cached_property
     def _chosen(self) -> np.ndarray:
-        """Probabilities `[N, K]` with which the log plays: logged ones, or those of a model of the log's
-        choices.
-        """
+        """Probabilities `[N, K]` with which the log plays (`LoggedData.expected_pmf`)."""
         return self.data.expected_pmf
 
     def _overlap(self, weights_of_option: np.ndarray, rows: np.ndarray) -> Overlap:
+        """Overlap of an option with the log on the prompts that `rows`, bool `[N]`, marks."""
         if rows.all():
             data = self.data
         else:

@@ -45,7 +45,7 @@ def second_moment(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -
 
 
 def effective_size(difference: np.ndarray, pmf: np.ndarray, shares: np.ndarray) -> float:
-    """Effective size of a log: the number of decisions of the target itself that would tell as much.
+    """Effective size of a log: number of decisions drawn from the target that would give the same error.
 
     The size is n (E|c|)^2 / E[c^2], which for probabilities of a target is n / mean_x sum_a pi^2 / mu. It is
     0 if `difference` is 0 everywhere. Arguments as in `second_moment`.
@@ -90,7 +90,7 @@ def error_of(
         square: E[c^2] that the logged probabilities lead to expect.
         size: effective size (`effective_size`).
         cautious: True to compute the mean of e^2 as if one more decision of large weight had the largest
-            error of all. Decisions then do not rest on the luck of few draws, and intervals are too wide.
+            error of all. The standard error is then rather too large than too small by chance.
     """
     drawn = mean_error(model + factor * error, clusters=clusters)
     weight = float((factor**2).sum())

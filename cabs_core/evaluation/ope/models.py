@@ -14,7 +14,10 @@ FIRST = 64
 
 
 def folds(groups: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Draw a fold for every row, `[n]` from 0 to `FOLDS` - 1, at random by whole groups."""
+    """Draw a fold for every row, `[n]` from 0 to `FOLDS` - 1, at random by whole groups.
+
+    There are as many folds as groups if there are fewer than `FOLDS` groups.
+    """
     _, index = np.unique(groups, return_inverse=True)
     size = int(index.max()) + 1
     return (np.random.default_rng([seed, 50]).permutation(size) % min(FOLDS, size))[index]
@@ -30,7 +33,7 @@ def outcome_model(
     """Predict every arm's outcome, `[n, K]`, by a ridge regression on the other folds' rows of that arm.
 
     The mean of an arm is not shrunk. An arm without rows in the other folds has the mean of all outcomes
-    there.
+    there. If there is only one fold, its rows are predicted by a fit on themselves.
 
     Args:
         features: `[n, d]`.
@@ -74,8 +77,11 @@ def _scaled(features: np.ndarray) -> np.ndarray:
 def _ridges(
     x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray
 ) -> np.ndarray:
-    """Fit every arm's ridge regression on its rows of `x`; return predictions `[m, arms]` at features
-    `at`.
+    """Fit every arm's ridge regression on its rows of `x` and return predictions `[m, arms]` at `at`.
+
+    Args:
+        x: `[n, d]` scaled features.
+        at: `[m, d]` scaled features of the predicted rows.
     """
     q = np.full((len(at), arms), outcomes.mean())
     for arm in range(arms):

@@ -45,7 +45,7 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
 
 
 def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tuple[object, ...]) -> None:
-    """Play a whole lane.
+    """Play all rounds of a trial, and pass every reward to `learn` in the round in which it arrives.
 
     Args:
         policy: the object.
@@ -85,7 +85,11 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
 
 
 def _probabilities(name: str, value: Any, arms: int) -> np.ndarray:
-    """Turn the value that `predict` returned into probabilities, float64 `[K]` with sum 1."""
+    """Turn the value that `predict` returned into probabilities, float64 `[K]` with sum 1.
+
+    Raises:
+        PolicyError: the value is neither the index of an arm nor probabilities.
+    """
     if isinstance(value, int | np.integer) and not isinstance(value, bool) and 0 <= value < arms:
         certain: np.ndarray = np.eye(arms)[int(value)]
         return certain

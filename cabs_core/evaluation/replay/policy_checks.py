@@ -40,6 +40,7 @@ def check_replay(name: str, options: dict[str, Any]) -> None:
 
 @lru_cache(maxsize=1)
 def _problem() -> ReplayProblem:
+    """Return the synthetic problem of all checks, with `ROUNDS` queries and 4 arms."""
     return synthetic_problem(n=ROUNDS, K=4, d=5, seed=3, offline=60, pool="check")
 
 
@@ -50,6 +51,7 @@ def expect(holds: Any, name: str, promise: str) -> None:
 
 
 def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
+    """Build a new policy for one trial of the stream."""
     return policy_of_trial(stream, name, seed=5, horizon=ROUNDS, options=options)
 
 
@@ -68,7 +70,7 @@ def _methods(name: str, options: dict[str, Any]) -> None:
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
-    """Class and record agree."""
+    """Check the record: the class has its presets, the description ends in a full stop, feedback is right."""
     record, cls = policy_record(name), policy_class(name)
     for preset in record.presets:
         expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
@@ -81,7 +83,7 @@ def _record(name: str, options: dict[str, Any]) -> None:
 
 
 def _traces(name: str, options: dict[str, Any]) -> None:
-    """Actions are arms, propensities probabilities, and equal seeds give equal traces."""
+    """Check that actions are arms, propensities are in (0, 1], and equal seeds give equal traces."""
     first, second = (replay(_problem(), name, rho=RHO, trials=2, options=options) for _ in range(2))
     arms = range(_problem().K)
     expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
@@ -93,7 +95,7 @@ def _traces(name: str, options: dict[str, Any]) -> None:
 
 
 def _lanes(name: str, options: dict[str, Any]) -> None:
-    """Check that a trial plays alike alone and among others, on one thread and on two."""
+    """Check that a trial plays the same arms alone on one thread and beside another trial on two threads."""
     both = replay(_problem(), name, rho=RHO, trials=2, threads=2, options=options)
     alone = replay(_problem(), name, rho=RHO, trials=[1], threads=1, options=options)
     same = np.array_equal(both.actions[1], alone.actions[0])
@@ -114,7 +116,14 @@ def _conditions(name: str, options: dict[str, Any]) -> None:
 def _played(
     name: str, options: dict[str, Any], cuts: tuple[int, ...], advance: Callable[..., None]
 ) -> tuple[SafePolicy, Lane]:
-    """Play all rounds, saving and loading the policy at every cut; return the policy and its lane."""
+    """Play all rounds of one trial, saving and loading the policy before the rounds `cuts`.
+
+    Args:
+        advance: called as `advance(policy, stream, lane, start, stop)` to play these rounds.
+
+    Returns:
+        The policy after the last round, and the trial's arrays.
+    """
     stream = make_stream(_problem(), RHO)
     policy = _build(name, options, stream)
     lane = Lane.empty(np.arange(ROUNDS), experts=policy.algorithm.experts)
@@ -127,6 +136,7 @@ def _played(
 
 
 def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int) -> None:
+    """Play the rounds from `start` to `stop` - 1 in the replay's loops."""
     play_lanes([policy], stream, [lane], start, stop)
 
 
@@ -142,7 +152,10 @@ def _resume(name: str, options: dict[str, Any]) -> None:
 
 
 def _online(name: str, options: dict[str, Any]) -> None:
-    """Check that `decide` and `update` play as the replay does, and that decisions survive as JSON."""
+    """Check that `decide` and `update` play as the replay does, and that decisions survive as JSON.
+
+    A policy that needs outcomes to decide is not checked.
+    """
     if policy_class(name).needs_outcomes:
         return
     _, compiled = _played(name, options, (), _compiled)
@@ -173,8 +186,9 @@ def _options(name: str, options: dict[str, Any]) -> None:
 
 
 def _arms(name: str, options: dict[str, Any]) -> None:
-    """Check that arms can be added and removed between rounds. Upper bounds, which never route, are left
-    out.
+    """Check that arms can be added and removed between rounds, and that none can be added twice.
+
+    Policies with full feedback are not checked, since they never route.
     """
     if policy_record(name).feedback == "full":
         return
