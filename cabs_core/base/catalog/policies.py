@@ -23,9 +23,7 @@ _WORDS: Mapping[str, bool | None] = {"true": True, "false": False, "null": None}
 
 @cache
 def policies() -> Mapping[str, PolicyRecord]:
-    """Return `{name: record}` of every policy: built-in ones in the order of reports, then those of
-    others.
-    """
+    """Return `{name: record}`: built-in policies in the order of reports, then those of other packages."""
     return records("cabs.policies", BUILT_IN)
 
 
@@ -78,7 +76,7 @@ def _value(text: str) -> Any:
 
 
 def _option_text(value: Any) -> str:
-    """Write the value of an option, equal values alike."""
+    """Write the value of an option as text; equal values give equal texts."""
     for word, meant in _WORDS.items():
         if value is meant:
             return word

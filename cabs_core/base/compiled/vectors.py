@@ -52,6 +52,8 @@ f64x8 = VectorType()
 
 @register_model(VectorType)
 class _VectorModel(models.PrimitiveModel):
+    """Representation of `f64x8` in LLVM."""
+
     def __init__(self, dmm: DataModelManager, fe_type: VectorType) -> None:
         models.PrimitiveModel.__init__(self, dmm, fe_type, _LLVM)
 
@@ -68,10 +70,13 @@ def _spread(builder: ir.IRBuilder, scalar: ir.Value) -> ir.Value:
 def _cast(
     context: BaseContext, builder: ir.IRBuilder, from_type: Type, to_type: Type, value: ir.Value
 ) -> ir.Value:
+    """Convert a scalar to a vector with the scalar in every lane."""
     return _spread(builder, context.cast(builder, value, from_type, types.float64))
 
 
 def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
+    """Define an operator for vectors, or a vector and a scalar, by the instruction `name` of LLVM."""
+
     @infer_global(symbol)
     class _Template(AbstractTemplate):
         def generic(self, args: Sequence[Type], kws: Mapping[str, Type]) -> Signature | None:
@@ -154,14 +159,18 @@ def _pairwise(
 
 
 def _greater(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Emit the larger of a and b, lane by lane; b where one of them is NaN."""
     return builder.select(builder.fcmp_ordered(">", a, b), a, b)
 
 
 def _smaller(builder: ir.IRBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
+    """Emit the smaller of a and b, lane by lane; b where one of them is NaN."""
     return builder.select(builder.fcmp_ordered("<", a, b), a, b)
 
 
 def _reduction(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., Any]:
+    """Return an intrinsic that reduces a vector to a float64 by `combine` of two values."""
+
     @intrinsic
     def reduce(typingctx: Context, value: Type) -> Lowering:
         def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
@@ -173,6 +182,8 @@ def _reduction(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) 
 
 
 def _by_lane(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) -> Callable[..., Any]:
+    """Return an intrinsic that combines two vectors lane by lane."""
+
     @intrinsic
     def lanes(typingctx: Context, a: Type, b: Type) -> Lowering:
         def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
@@ -183,10 +194,10 @@ def _by_lane(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) ->
     return lanes
 
 
-# sum of the eight lanes; the largest and the smallest (any lane, if one is NaN)
+# sum, largest and smallest of the eight lanes; the last two are undefined if a lane is NaN
 vector_sum = _reduction(lambda builder, a, b: builder.fadd(a, b))
 vector_max = _reduction(_greater)
 vector_min = _reduction(_smaller)
-# lane by lane the larger and the smaller of a and b (b where a is NaN)
+# larger and smaller of a and b, lane by lane; b where one of them is NaN
 greater = _by_lane(_greater)
 smaller = _by_lane(_smaller)

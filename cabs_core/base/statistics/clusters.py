@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
-#: a text that occurs in more conversations than this share of them, and this number, links none of them; such
-#: texts, like "hello", are common in traffic
+#: a text that occurs in more than this share of all conversations, and in more than this number of them,
+#: links none of them; such texts, like "hello", are common in traffic
 COMMON_SHARE = 0.02
 COMMON_LEAST = 10
 
 
 def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray | None = None) -> np.ndarray:
-    """Number the clusters of rows, int64 `[n]` from 0: connected by a prompt or a conversation.
+    """Number the clusters of rows, int64 `[n]` from 0. Rows of one prompt or one conversation are connected.
 
     Args:
         groups: `[n]` equal values for rows of one prompt or of near-copies.
@@ -65,7 +65,7 @@ def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
 
 
 def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Number of clusters of equal weight that are as good as these: (sum w)^2 / sum w^2 (Kish 1965).
+    """Effective number of clusters: (sum w)^2 / sum w^2 of the clusters' weights w (Kish 1965).
 
     The number is 0 if all weights are 0.
     """

@@ -21,13 +21,13 @@ _ERROR = 0.04
 
 @dataclass(frozen=True)
 class Newest:
-    """An option beside today's on the newest prompts and on the older ones.
+    """The difference of an option to today's model on the newest prompts and on the older ones.
 
     Attributes:
-        rung: of the option.
+        rung: rung of the option.
         since: time of the oldest of the newest prompts, in seconds since 1970 (UTC).
         prompts, older_prompts: number of judged prompts of each part.
-        difference, older_difference: of the option to today's in each part, in score.
+        difference, older_difference: mean score of the option less today's in each part.
         change: `difference` minus `older_difference`, with its two-sided 96 % interval from `low` to `high`.
     """
 
@@ -59,8 +59,11 @@ def newest_fifth(
     Medicine 27(10)), so it needs no variance of its own where losses are rare.
 
     Args:
-        times: `[N]` time of each prompt in seconds; NaN if it is not known.
-        rung: of the option. played: what the option plays.
+        table: scored answers.
+        times: `[N]` time of each prompt in seconds since 1970; NaN if it is not known.
+        rung: rung of the option.
+        played: decisions of the option.
+        options: settings of the answer, none of which is used here.
 
     Returns:
         None if either part has too few independent prompts, or if most prompts have the same time.

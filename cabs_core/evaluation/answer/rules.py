@@ -8,7 +8,7 @@ so a saving of the whole cost is worth what the tolerance says that it may cost,
 0. Estimates of small tasks are drawn towards the model's mean over all tasks, as far as the tasks agree with
 each other (empirical Bayes; DerSimonian and Laird 1986, Controlled Clinical Trials 7(3)).
 
-How good such rules are is said by prompts that they were not made from (`fit_rules`).
+Rules are judged on prompts that they were not made from (`fit_rules`).
 """
 
 from collections.abc import Sequence
@@ -31,15 +31,20 @@ def fit_rules(
     *,
     guessed: np.ndarray | None = None,
 ) -> Decisions:
-    """Make rules for each fold from the other folds, and return what they play there.
+    """Make rules for each fold from the other folds, and return their decisions on the fold's prompts.
 
-    With one fold there is nothing to judge rules with, so no prompt is covered. If the rules made from all
-    prompts keep today's model everywhere, every fold plays today's model.
+    `use` and `exported` are those of the rules made from all prompts. With one fold no rules can be judged,
+    so all `weights` are NaN. If the rules made from all prompts keep today's model everywhere, every fold
+    plays today's model.
 
     Args:
+        table: scored answers.
         groups: `[N]` task or cluster of each prompt, from which rules are made.
-        folds: `[N]` fold of each prompt; copies of a prompt share it. Negative: never judged.
-        guessed: `[N]` group of each prompt as it will be known when it is asked, if that is a guess.
+        folds: `[N]` fold of each prompt, equal for copies of a prompt. Prompts of negative folds are never
+            judged, but rules are made from them.
+        options: settings; None takes the defaults.
+        guessed: `[N]` group by which a prompt is routed, if it is a guess at request time. None routes by
+            `groups`.
     """
     options = options or AnswerOptions()
     asked = groups if guessed is None else guessed
@@ -96,6 +101,13 @@ def _fitted(
     rows: np.ndarray,
     options: AnswerOptions,
 ) -> dict[object, int]:
+    """Make rules from the prompts that `rows`, bool `[N]`, marks: {group: index of its model}.
+
+    A group has no entry if no model can be estimated in it.
+
+    Args:
+        pairs: result of `_pairs`.
+    """
     names, place = np.unique(groups, return_inverse=True)
     worth = np.full((len(names), len(table.models)), -np.inf)
     costs = np.full(worth.shape, np.inf)
@@ -119,8 +131,12 @@ def _fitted(
 def _by_group(
     pair: Pair, place: np.ndarray, clusters: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Estimate the difference in score and the cost as a share of today's by group, `[G]` each; NaN if
-    unknown.
+    """Estimate the difference in score and the cost as a share of today's by group, `[G]` each.
+
+    Differences are drawn together (`_drawn_together`), and NaN in groups without a known prompt.
+
+    Args:
+        place: `[N]` number of each prompt's group, from 0 to `count` - 1.
     """
     weight = np.bincount(place, pair.weight, count)
     known = weight > 0

@@ -158,8 +158,8 @@ class Decisions:
             For a policy that learns as it plays, it is a mean over orders. A row of NaN is a prompt that is
             not judged.
         use: a policy's name, or {task: model}. None takes `name`.
-        exported: `[N, K]` probabilities of the option that is exported, which is fitted on all folds. If
-            given, money is computed from it. None computes money from `weights`.
+        exported: `[N, K]` probabilities of the option that is exported, which is fitted on all prompts. If
+            given, costs are computed from them. None computes costs from `weights`.
     """
 
     name: str

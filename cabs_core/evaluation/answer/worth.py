@@ -24,13 +24,13 @@ class Worth:
     """The worth of an option minus that of today's model, USD a request.
 
     Attributes:
-        gain: the worth that was found.
-        draws: `[draws]` the worth in each bootstrap draw of clusters, moved and stretched as `worth_of` says.
-        independent: number of clusters of equal cost that would tell as much as those of the table do
-            (Kish 1965).
+        gain: estimate of the difference in worth.
+        draws: `[draws]` the difference in each bootstrap draw of clusters, moved and stretched as `worth_of`
+            says.
+        independent: effective number of clusters by their costs (Kish 1965).
         acceleration: a sixth of the skewness of the draws, see `compare.acceleration_of`.
-        known: False if a few prompts hold most of the money, or today's model costs nothing, so that money
-            cannot be told.
+        known: False if a few prompts hold most of the money, or today's model costs nothing, so that costs
+            have no valid interval.
     """
 
     gain: float
@@ -43,7 +43,7 @@ class Worth:
     def p_value(self) -> float:
         """One-sided p-value of the hypothesis that the option is worth no more than today's model.
 
-        The p-value is 1 if money cannot be told.
+        The p-value is 1 unless `known`.
         """
         if not self.known:
             return 1.0
@@ -52,7 +52,7 @@ class Worth:
         )
 
     def interval(self, tail: float) -> tuple[float, float] | None:
-        """Interval of `gain`, each end of error `tail`; None if money cannot be told."""
+        """Interval of `gain`, each end of error `tail`; None unless `known`."""
         if not self.known:
             return None
         return ends_of_draws(
@@ -68,7 +68,7 @@ def option_worth(
     *,
     fitted: bool,
 ) -> Worth:
-    """Return what an option is worth beside today's model.
+    """Return the worth of an option less that of today's model.
 
     Args:
         value: USD that a right answer is worth.
@@ -97,18 +97,19 @@ def worth_of(
     clusters: np.ndarray,
     options: AnswerOptions,
 ) -> Worth:
-    """Return what an option is worth beside today's model.
+    """Return the worth of an option less that of today's model, from pairs that were played.
 
-    The draws are of scores and costs together, since prompts that are dear may be those that are won. Their
-    centre is what `quality` found, and they reach as far as its error and that of the costs at least.
+    Scores and costs are drawn together, since the option may score higher just on the dear prompts. The draws
+    are moved to the gain that `quality.mean` gives, and stretched if the error of `quality` is larger than
+    that of the plain difference.
 
     Args:
         value: USD that a right answer is worth.
-        pairs: two pairs of the option and today's model. Scores come from the first pair. Costs come from the
-            second where it has a weight, which plays the decisions that the money of the option is told of,
-            and else from the first.
-        quality: their difference in score, with its error widened where an option was fitted.
-        money: what both cost, of the second pair. `known` and `independent` are taken from it.
+        pairs: two pairs of the option and today's model. Scores come from the first pair. Costs of the option
+            come from the second pair, which plays its exported decisions (`compare.weights_paid`), where that
+            has a weight, and else from the first.
+        quality: difference in score, with its error widened if the option was fitted.
+        money: costs of both in the second pair. `known` and `independent` are taken from it.
         clusters: `[N]` equal values for prompts of the table that depend on each other.
         options: settings of the answer, such as the number and seed of the draws.
     """

@@ -39,11 +39,12 @@ started: list[subprocess.Popen[str]] = []
 def start_compiling(
     policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Begin to compile the loops of these policies if the cache lacks most of them.
+    """Begin to compile the loops of these policies if the cache lacks at least half of the imported kernels.
 
-    While an earlier call is still at work, no process is started.
+    No process is started while those of an earlier call are at work.
 
     Args:
+        policies: names of policies.
         arms: number of models, for which the exploration program is compiled. 0 if the number is not known.
         notify: called with a text if processes are started.
 

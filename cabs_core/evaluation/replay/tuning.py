@@ -52,7 +52,8 @@ class TuningResult:
 
     Attributes:
         chosen: `{policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
-            "configurations", "seconds"}}`. The lead is that of the best configuration over the preset.
+            "configurations", "seconds"}}`. The lead is the utility of the best configuration less the
+            preset's, with its standard error `lead_se`. Utilities are means over the rhos.
         tried: one dict a configuration, with policy, options, utility and utilities by rho.
         untuned: `{policy: reason}` of the policies that are never tuned.
     """
@@ -68,7 +69,7 @@ def tunable(policy: str) -> bool:
 
 
 def why_untuned(policy: str) -> str:
-    """Return why a policy, with its preset, is never tuned; empty if it is tuned.
+    """Return the reason why a policy, with its preset, is never tuned; empty if it is tuned.
 
     Raises:
         PolicyError: the policy or the preset is unknown.
@@ -84,7 +85,7 @@ def why_untuned(policy: str) -> str:
 
 
 def trials_for(n: int) -> int:
-    """Number of trials for n validation queries: as many as make `ROUNDS` rounds, from 3 to 10."""
+    """Number of trials for n validation queries: as many as fit into `ROUNDS` rounds, from 3 to 10."""
     return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
 
 
@@ -93,12 +94,13 @@ def configurations(
 ) -> list[dict[str, Any]]:
     """Draw up to `budget` different configurations of a policy, as options that override its preset.
 
-    The first configuration is empty. The next ones set each `target` of the grid, the rest are random.
+    The first configuration is empty. The next ones set each `target` of the grid, the rest are random. A
+    policy that is never tuned has the first one only.
 
     Args:
         policy: name of the policy, with or without preset.
         budget: number of configurations. Fewer are returned if the grid has fewer.
-        seed: of the random draws.
+        seed: seed of the random draws.
         grid: `{option: values}`. None takes the grid of the policy's record.
     """
     if budget < 1 or not tunable(policy):
@@ -147,7 +149,7 @@ def tune(
         policies: names of policies. The result lists those that are never tuned in `untuned`.
         rhos: cost sensitivities to average over.
         budget: number of configurations of each policy, its preset included.
-        seed: of the random configurations and of the orders.
+        seed: seed of the random configurations and of the orders.
         trials: number of orders. None takes `trials_for`.
         fixed: `{policy: options}` that every configuration of the policy has.
         grids: `{policy: {option: values}}` to search instead of the grids of the catalog.
@@ -239,8 +241,9 @@ class _Tried:
 
 
 def _choice(tried: Sequence[_Tried], problem: ReplayProblem) -> dict[str, Any]:
-    """Choose between the preset, which is the first configuration, and the best one
-    (`TuningResult.chosen`).
+    """Return the entry of `TuningResult.chosen`: the best configuration, or the preset, which is the first.
+
+    The best one is chosen if its lead exceeds one standard error.
     """
     preset = tried[0]
     best = tried[int(np.argmax([configuration.utility for configuration in tried]))]
