@@ -34,6 +34,9 @@ def records(
 ) -> dict[str, Record]:
     """Return `{name: record}` of the built-in records and of those that entry points of a group name.
 
+    A record with another class, a name that does not match `pattern`, or a name that is taken is left out
+    with a warning.
+
     Args:
         group: group of entry points, such as `cabs.policies`.
         built_in: records of this package. Records of other packages must have the same class.

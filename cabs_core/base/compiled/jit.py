@@ -51,7 +51,7 @@ class CFunction(Protocol):
 
 
 def _cached(decorate: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Compile with numba's cache on disk, or without a cache if no folder can be written."""
+    """Apply a decorator of numba with the cache on disk, or without a cache if no folder can be written."""
     before = _numba.config.CACHE_LOCATOR_CLASSES
     _numba.config.CACHE_LOCATOR_CLASSES = LOCATORS
     try:
@@ -70,9 +70,7 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 @overload
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """Decorate a kernel with `numba.njit`: without GIL, with IEEE division (1/0 is inf), cached if
-    possible.
-    """
+    """Decorate a kernel with `numba.njit`: without GIL, with IEEE division (1/0 is inf), cached on disk."""
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
         return lambda f: kernel(f, **options)
@@ -89,7 +87,10 @@ def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., ob
 
 
 def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
-    """Decorate with `numba.extending.intrinsic`: the function gets types, compiled code passes values."""
+    """Decorate a function with `numba.extending.intrinsic`.
+
+    The function gets the types of its arguments and returns a `Lowering`; compiled code passes values.
+    """
     return extending.intrinsic(function)
 
 

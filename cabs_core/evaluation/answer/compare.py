@@ -1,4 +1,4 @@
-"""An option beside what is used today: quality and money, each with its interval."""
+"""Comparison of an option with what is used today: quality and costs, each with its interval."""
 
 import math
 from dataclasses import dataclass
@@ -16,9 +16,9 @@ from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import LEVEL
 from cabs_core.evaluation.answer.table import DIGITS, AnswerOptions, Decisions, ScoredTable
 
-#: number of times as large as a plain paired interval says the error of a cross-fitted difference is. The
-#: folds share prompts that options are made from (Bates, Hastie and Tibshirani 2021);
-#: `benchmarks.answer_worlds` covers with this factor.
+#: error of a cross-fitted difference as a multiple of its plain paired error, which leaves out that the folds
+#: share prompts that options are made from (Bates, Hastie and Tibshirani 2021); `benchmarks.answer_worlds`
+#: covers with this factor
 CROSS_FITTED = 1.15
 
 
@@ -27,7 +27,7 @@ class Difference(Protocol):
 
     @property
     def mean(self) -> float:
-        """The difference that was found."""
+        """Estimated difference."""
 
     def p_value_above(self, limit: float) -> float:
         """One-sided p-value of the hypothesis that the true difference is `limit` or less."""
@@ -47,12 +47,13 @@ class Difference(Protocol):
 
 @dataclass(frozen=True)
 class Pair:
-    """The prompts on which both an option and another one are known, and what both do there.
+    """Scores and costs of an option and of another one on each prompt.
 
     Attributes:
-        weight: `[N]` share of both options' requests to a prompt that are answered; 0 leaves the prompt out.
-        score, other_score: `[N]` mean score of each on the prompt; 0 where the weight is.
-        cost, other_cost: `[N]` mean USD of a request.
+        weight: `[N]` weight of each prompt, which is the product of the shares of both options' requests that
+            have a scored answer. Prompts of weight 0 do not count.
+        score, other_score: `[N]` mean score of each option on the prompt.
+        cost, other_cost: `[N]` mean USD of a request, of each option on the prompt.
     """
 
     weight: np.ndarray
@@ -63,18 +64,18 @@ class Pair:
 
     @classmethod
     def of(cls, table: ScoredTable, weights: np.ndarray, other: np.ndarray) -> "Pair":
-        """Play two options, `[N, K]` probabilities each, on the prompts of a table."""
+        """Play two options, `[N, K]` probabilities each, on the prompts of a table (`ScoredTable.play`)."""
         share, score, cost = table.play(weights)
         other_share, other_score, other_cost = table.play(other)
         return cls(share * other_share, score, other_score, cost, other_cost)
 
     def only(self, rows: np.ndarray) -> "Pair":
-        """Return the same pair on some prompts, `[N]` bool."""
+        """Return the pair with weight 0 on all prompts but those that `rows`, bool `[N]`, marks."""
         weight = np.where(rows, self.weight, 0.0)
         return Pair(weight, self.score, self.other_score, self.cost, self.other_cost)
 
     def mean(self, values: np.ndarray) -> float:
-        """Weighted mean of `[N]` values; NaN if no prompt is known of both."""
+        """Weighted mean of `[N]` values; NaN if all weights are 0."""
         total = float(self.weight.sum())
         if total > 0:
             return float((self.weight * values).sum()) / total
@@ -88,14 +89,16 @@ class Pair:
 def quality_of(
     table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.ndarray, *, share: float = 1.0
 ) -> Difference:
-    """Difference in score of two options on the prompts of a pair.
+    """Return the score of an option less `share` times another option's score, on the prompts of a pair.
 
-    If a judge gave the scores and people some of them, it is the difference that people would see
-    (`statistics.people`). Of a log it is an estimate (`logged`).
+    If people scored some answers beside the judge, the difference is one of people's scores
+    (`statistics.people.corrected_sum`). For a log it is estimated (`LoggedTable.contrast`).
 
     Args:
-        weights, other: `[N, K]` what the two options play.
-        share: of the other option's score that is subtracted.
+        table: scored answers.
+        pair: both options on the table.
+        weights, other: `[N, K]` probabilities of the two options.
+        share: factor of the other option's score.
     """
     gap = pair.score - share * pair.other_score
     if isinstance(table, LoggedTable):
@@ -124,12 +127,11 @@ class Money:
     """The costs of an option and of another one, as bootstrap draws over clusters.
 
     Attributes:
-        cost, other_cost: mean USD of a request that were found.
-        draws, other_draws: `[draws]` the same in each draw.
-        dearest: largest share of the money of either option that its ten dearest prompts hold.
-        independent: number of clusters of equal cost that are as good (Kish 1965), the smaller one of both
-            options.
-        ratio_acceleration, saving_acceleration: skewness of ratio and saving, see `acceleration_of`.
+        cost, other_cost: mean USD of a request in the table.
+        draws, other_draws: `[draws]` mean USD of a request in each bootstrap draw.
+        dearest: share of the costs that the `DEAREST` dearest clusters hold, the larger one of both options.
+        independent: effective number of clusters by their costs (Kish 1965), the smaller one of both options.
+        ratio_acceleration, saving_acceleration: accelerations of ratio and saving (`acceleration_of`).
     """
 
     cost: float
@@ -143,12 +145,12 @@ class Money:
 
     @property
     def known(self) -> bool:
-        """True unless a few prompts hold most of the money, or the other option costs nothing."""
+        """True unless a few clusters hold most of the costs, or the other option costs nothing."""
         return self.dearest <= MOST_OF_THE_MONEY and self.other_cost > 0
 
     @property
     def ratio(self) -> float:
-        """Cost of the option, a share of the other one's; NaN if that one costs nothing."""
+        """Cost of the option as a share of the other option's; NaN if the other option costs nothing."""
         if self.other_cost > 0:
             return self.cost / self.other_cost
         return math.nan
@@ -162,7 +164,7 @@ class Money:
         )
 
     def saving_interval(self, tail: float) -> tuple[float, float]:
-        """Interval of what a request saves, USD, each end of error `tail`."""
+        """Interval of the other option's cost less the option's, USD a request, each end of error `tail`."""
         return ends_of_draws(
             self.other_draws - self.draws,
             self.other_cost - self.cost,
@@ -173,7 +175,10 @@ class Money:
 
     @property
     def p_cheaper(self) -> float:
-        """One-sided p-value of the hypothesis that the option costs as much as the other one, or more."""
+        """One-sided p-value of the hypothesis that the option costs as much as the other one, or more.
+
+        The p-value is 1 unless `known`.
+        """
         if not self.known:
             return 1.0
         return p_value_of_draws(
@@ -185,7 +190,10 @@ class Money:
 
     @property
     def p_dearer(self) -> float:
-        """One-sided p-value of the hypothesis that the option costs as much as the other one, or less."""
+        """One-sided p-value of the hypothesis that the option costs as much as the other one, or less.
+
+        The p-value is 1 unless `known`.
+        """
         if not self.known:
             return 1.0
         return p_value_of_draws(
@@ -197,7 +205,7 @@ class Money:
 
 
 def tail_of_draws(tail: float, independent: float) -> float:
-    """Return the tail of bootstrap draws that has the error `tail` if there are `independent` clusters.
+    """Return the tail probability of bootstrap draws at which an end of an interval has the error `tail`.
 
     A bootstrap of few clusters is too narrow: its spread is that of the sample, (G - 1) / G of the true
     variance, and its quantiles are normal ones. The tail is that of Student's interval (Hesterberg 2015, The
@@ -231,9 +239,10 @@ def ends_of_draws(
     spread. Accelerated ends alone are too narrow for costs with a Pareto tail.
 
     Args:
-        draws: `[draws]` of the figure.
-        estimate: the figure that was found.
-        independent: number of clusters of equal weight that are as good.
+        draws: `[draws]` figure in each draw.
+        estimate: figure of the whole sample.
+        tail: error of each end.
+        independent: effective number of clusters.
         acceleration: see `acceleration_of`.
     """
     outer = tail_of_draws(tail, independent)
@@ -249,13 +258,13 @@ def p_value_of_draws(draws: np.ndarray, estimate: float, *, independent: float, 
     """Return the one-sided p-value of the hypothesis that a figure is 0 or less, from its bootstrap draws.
 
     The p-value is the error at which the lower end of `ends_of_draws` is 0. If no draw is 0 or less, the
-    share of such draws is that of a normal distribution with the mean and the spread of the draws. One
-    divided by the number of draws would not do for an option among many, whose share of the error is small.
+    share of such draws is that of a normal distribution with the mean and the spread of the draws, at most
+    1 / (number of draws + 1). An option among many needs smaller shares than this limit.
 
     Args:
-        draws: `[draws]` of the figure.
-        estimate: the figure that was found.
-        independent: number of clusters of equal weight that are as good.
+        draws: `[draws]` figure in each draw.
+        estimate: figure of the whole sample.
+        independent: effective number of clusters.
         acceleration: see `acceleration_of`.
     """
     against = float((draws <= 0).sum())
@@ -274,14 +283,14 @@ def p_value_of_draws(draws: np.ndarray, estimate: float, *, independent: float, 
 
 
 def _bias(draws: np.ndarray, estimate: float) -> float:
-    """Return the normal quantile of the share of draws below the figure that was found."""
+    """Return the normal quantile of the share of draws below the estimate."""
     share = float((draws < estimate).mean())
     least = 1.0 / (1.0 + len(draws))
     return float(special.ndtri(min(max(share, least), 1.0 - least)))
 
 
 def _accelerated_level(quantile: float, bias: float, acceleration: float) -> float:
-    """Return the level of the draws that stands for a normal quantile, corrected for bias and skewness."""
+    """Return the level, from 0 to 1, at which draws have their accelerated end for a normal quantile."""
     shifted = bias + quantile
     scale = 1.0 - acceleration * shifted
     if scale <= 0:
@@ -298,11 +307,11 @@ def normal_error(quality: Difference) -> float:
 
 
 def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisions) -> float:
-    """Number of times as large as `quality` says the error of a cross-fitted option's difference is.
+    """Return the error of a cross-fitted option's difference as a multiple of the error of `quality`.
 
-    The folds share prompts that options are made from, which is `CROSS_FITTED`. An option whose exported
-    form is known may decide otherwise than its folds do where two models are about as good. Its truth is then
-    another one than that of the folds, and of the difference between them no more is known than its error.
+    The multiple is `CROSS_FITTED`, since the folds share prompts that options are made from. An exported
+    option may decide otherwise than its folds, so if it is known, the standard error of the difference
+    between both is added (as a sum of squares).
     """
     if played.exported is None:
         return CROSS_FITTED
@@ -314,17 +323,17 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
 
 
 def weights_paid(played: Decisions) -> np.ndarray:
-    """Return the decisions, `[N, K]`, that the money of an option is told of."""
+    """Return the probabilities `[N, K]` that give an option's costs: `exported`, or else `weights`."""
     if played.exported is None:
         return played.weights
     return played.exported
 
 
 def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
-    """Draw the costs of several options beside another one, with equal draws of clusters for all.
+    """Return the costs of every pair, with equal bootstrap draws of clusters for all pairs.
 
-    Neither the order of the rows nor copies of a prompt change the draws: clusters are first put in the
-    order of what they cost.
+    Clusters are first sorted by their costs, so neither the order of the rows nor copies of a prompt change
+    which clusters are drawn.
     """
     if not pairs:
         return []
@@ -365,9 +374,9 @@ def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> l
 
 
 def _carriers(cost: np.ndarray, other: np.ndarray, weight: np.ndarray) -> float:
-    """Number of clusters of equal cost that are as good as these, `[G]`, of the option that has fewer.
+    """Effective number of clusters by cost, `other` and `weight`, `[G]` each; the smallest of the three.
 
-    An option that costs nothing has as many as clusters of equal weight.
+    Arrays of zeros are left out.
     """
     sums = [paid for paid in (cost, other, weight) if paid.any()]
     return min((independent(paid) for paid in sums), default=0.0)

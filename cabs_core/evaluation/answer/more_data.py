@@ -27,17 +27,19 @@ class Outlook:
 
 
 def more_data(rung: Rung, options: AnswerOptions | None = None, *, compared: int = 1) -> tuple[Outlook, ...]:
-    """Return the chance that "cannot tell" of a rung is replaced, for each of `MORE`.
+    """Return the chance that another word replaces "cannot tell" of a rung, for each number in `MORE`.
 
-    The true difference is taken to lie about the one that was found, as its interval says. With m more
-    prompts beside n, what will be found then has the variance m / (n + m) of the present one. Options that
-    learn are taken to stay as good as they are.
+    The true difference is taken to be normal about the estimate, with the error of its interval. With m more
+    prompts beside n, the new estimate then differs from the present one by m / (n + m) of the present
+    variance. Options that learn are taken to stay as good as they are.
 
     Args:
+        rung: the option.
+        options: settings of the answer; None takes the defaults.
         compared: number of options that share the error of this one.
 
     Returns:
-        nothing if the word of the rung is another one, or if no interval is known.
+        One outlook for each number of prompts; none if the rung has another word, or no interval is known.
     """
     options = options or AnswerOptions()
     if rung.word != Word.UNKNOWN or rung.independent < 2 or not math.isfinite(rung.high):

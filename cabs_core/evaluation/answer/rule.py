@@ -1,21 +1,21 @@
-"""Which difference matters: the words of an option beside today's, and which option is recommended.
+"""Rules of the answer: the word of an option compared with today's model, and the recommended option.
 
-This is the only place that says it. The report, goals and exports read it. A promotion follows other
-promotions, each of which may lose its margin, so a router has a field of its own for that (`router.margin`).
+The report, goals and exports take both from here. Promotions have a margin of their own (`router.margin`),
+since each of several promotions in a row may lose it.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: error of all statements of the first screen together
+#: probability that any word of an answer is wrong
 LEVEL = 0.05
-#: loss of quality, in units of a score, that a lower price may cost
+#: largest loss of mean score that still counts as "as good"
 TOLERANCE = 0.03
 
 
 class Word(StrEnum):
-    """The judgement of an option beside today's."""
+    """The judgement of an option in comparison with today's model."""
 
     KEEP = "keep"
     BETTER = "better"
@@ -31,13 +31,15 @@ RECOMMENDABLE = (Word.KEEP, Word.BETTER, Word.CHEAPER)
 
 @dataclass(frozen=True)
 class Tests:
-    """One-sided p-values of what a word denies, after the share of the other options of the family.
+    """One-sided p-values of four hypotheses on an option, adjusted for all options of its family (Holm).
+
+    A small p-value supports the word of the field.
 
     Attributes:
-        better: that the difference in quality is 0 or less.
-        as_good: that it is minus the tolerance or less.
-        cheaper: that the option costs as much as today's, or more.
-        worse: that it is 0 or more.
+        better: of the hypothesis that the difference in score to today's model is 0 or less.
+        as_good: of the hypothesis that the difference is minus the tolerance or less.
+        cheaper: of the hypothesis that the option costs as much as today's model, or more.
+        worse: of the hypothesis that the difference is 0 or more.
     """
 
     better: float
@@ -48,15 +50,15 @@ class Tests:
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares of a family's error that the tests of "better" and "worse" have, with the sum 1.
+    """Shares of a family's error that the tests of an option's words have.
 
-    If an option is exactly as good as today's, both would be false. "As good" would be false only if an
-    option is beyond the tolerance, where "worse" is true and "better" out of reach, so it has all of the
-    error.
+    "Better" and "worse" share the error, since both are false of an option that is exactly as good as
+    today's model. "As good" has all of the error: it is false only of an option that loses more than the
+    tolerance, of which "worse" is true and "better" is hardly ever shown.
 
     Attributes:
-        better, worse: shares of the error, with the sum 1.
-        cheaper: share of the error that the test of the cost has.
+        better, worse: shares of both words, with the sum 1.
+        cheaper: share of the test of the cost.
     """
 
     better: float
@@ -64,15 +66,16 @@ class Shares:
     cheaper: float = 0.5
 
 
-#: of single models it is asked more often which are worse, of fitted options which are better
+#: single models have more error for "worse", and options that were fitted have more error for "better"
 SHARES_OF_MODELS = Shares(better=0.4, worse=0.6)
 SHARES_OF_FITTED = Shares(better=0.8, worse=0.2)
 
 
 def word_of(tests: Tests, tail: float, shares: Shares, *, money_known: bool) -> Word:
-    """Return the first word that holds at the one-sided error `tail` of a family of options.
+    """Return the first word of an option that is shown at the one-sided error `tail` of its family.
 
-    An option that is as good, and whose money cannot be told, may be cheaper or dearer: no word says that.
+    The order is better, as good and cheaper, as good, worse, cannot tell. Unless `money_known`, no word says
+    that the option is as good, since it may be cheaper or dearer.
     """
     if tests.better <= tail * shares.better:
         return Word.BETTER
@@ -89,17 +92,17 @@ def word_of(tests: Tests, tail: float, shares: Shares, *, money_known: bool) -> 
 def recommended(
     words: Mapping[str, Word], costs: Mapping[str, float], beats: Callable[[str, str], bool]
 ) -> str | None:
-    """Return the lowest rung that may be recommended and that no other one of these beats.
+    """Return the lowest rung that may be recommended and that no other such rung beats.
 
     Return None if no rung may be recommended.
 
-    Rungs can beat each other in a circle if each is a little worse and cheaper than the next. All of them
-    are as good as today's within the tolerance, so then it is the cheapest one.
+    Rungs can beat each other in a circle if each is a little worse and cheaper than the next. The cheapest
+    rung is then returned, since all are as good as today's model within the tolerance.
 
     Args:
-        words: of the rungs, from the lowest to the highest.
-        costs: mean cost of a request in USD.
-        beats: `beats(a, b)` says that rung a is to be used instead of rung b.
+        words: word of each rung, from the lowest rung to the highest.
+        costs: mean cost of a request in USD, of each rung.
+        beats: function that returns True for (a, b) if rung a is to be used instead of rung b.
     """
     candidates = [rung for rung, word in words.items() if word in RECOMMENDABLE]
     for rung in candidates:

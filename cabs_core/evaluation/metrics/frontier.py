@@ -15,6 +15,11 @@ from cabs_core.base.statistics.clusters import cluster_sums
 
 
 def _points(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Return costs and scores as float64 `[m]`.
+
+    Raises:
+        ValueError: the lists are empty or differ in length, or a value is not finite, or a cost is below 0.
+    """
     costs = np.atleast_1d(np.asarray(costs, dtype=np.float64))
     scores = np.atleast_1d(np.asarray(scores, dtype=np.float64))
     if costs.shape != scores.shape or costs.ndim != 1 or costs.size == 0:
@@ -42,8 +47,8 @@ def pareto_mask(costs: ArrayLike, scores: ArrayLike) -> np.ndarray:
 def non_decreasing_hull(costs: ArrayLike, scores: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """Vertices of the non-decreasing upper convex hull, by rising cost.
 
-    Starts at the cheapest point (the best of those that share its cost) and ends at the best score (the
-    cheapest of those that share it). Points on a segment between two vertices are not vertices.
+    The first vertex is the cheapest point (of equal costs the best), the last one the point of the best score
+    (of equal scores the cheapest). Points on a segment between two vertices are not vertices.
 
     Returns:
         (costs [v], scores [v]), both strictly increasing, v >= 1.
@@ -69,9 +74,9 @@ def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -
     """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
 
     The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
-    any of them. Above its best point a router's hull is flat; below its cheapest point it is the segment from
-    the null router (no call: cost 0, score 0), as RouterBench extrapolates. Exact integral of the piecewise
-    linear hull. An interval of length zero gives the height there.
+    any of them. Above its best point a router's hull is flat; below its cheapest point it follows the segment
+    from the null router (no call: cost 0, score 0), as RouterBench extrapolates. The integral of the
+    piecewise linear hull is exact. An interval of length zero gives the height there.
 
     Raises:
         ValueError: the interval is empty or begins below 0.
@@ -125,6 +130,9 @@ def aiq_bootstrap_se(
         cost_min, cost_max: see `aiq`.
         plays: `[rhos, n]` how often each query was played. None if all were played equally often.
         clusters: `[n]` equal values for queries that depend on each other. None if none do.
+
+    Returns:
+        The standard error; NaN for fewer than two clusters.
 
     Raises:
         ValueError: costs and scores are not `[rhos, n]` both.

@@ -12,13 +12,17 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
     """Return one result whose trials play the folds one after the other.
 
     Args:
-        results: of one policy at one rho, one per fold, with equal trials.
+        results: results of one policy at one rho, one per fold, with equal trials and without conversations.
         sizes: number of queries of each fold's problem; `order` counts on from fold to fold, as the rows of
             `join_folds` do.
         pool: name for the record.
 
     Returns:
-        the joined traces. `options` are the first fold's.
+        The joined traces. All fields that are no traces, such as `options`, are the first fold's, and so are
+        the fields of conversations.
+
+    Raises:
+        DataError: a result has no scores or costs.
     """
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
     orders = [r.order + start for r, start in zip(results, starts, strict=True)]

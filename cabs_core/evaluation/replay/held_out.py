@@ -31,16 +31,18 @@ def validation_plays(
 ) -> pd.DataFrame:
     """Replay every policy at every rho over the validation queries of each fold.
 
-    A policy that cannot be played has no rows.
+    If a policy cannot be played at a rho, it has no rows at this and the later rhos of the fold.
 
     Args:
         folds: validation problem of each fold, and {policy: settings} that the fold's tuning chose.
+        policies: names of policies.
         rhos: cost sensitivities, score units per USD.
-        seed: of the orders, which do not depend on the name of the pool.
+        seed: seed of the orders, which do not depend on the name of the pool.
+        latency_weight: units of score that a second is worth.
 
     Returns:
-        a row for each fold, policy, rho, query and model that was played there: `COLUMNS`; `plays` is the
-        number of orders, of `TRIALS`, in which the query got the model.
+        One row, with `COLUMNS`, for each fold, policy, rho, query and model that was played there. `plays` is
+        the number of orders, of `TRIALS`, in which the query got the model.
     """
     found = []
     for fold, (problem, options) in enumerate(folds):
