@@ -18,15 +18,16 @@ class EncoderRecord:
     Attributes:
         name: `encoder.name` in pool files; letters, digits, hyphens, dots and underscores.
         description: one sentence fragment, with its full stop.
-        label: how reports write it; empty: its name.
-        hub_id: of a transformer: `owner/name` on the model hub.
-        package: of a transformer: import name of a package with its files in `model/`.
-        sha256: of a transformer: pin of its first file of weights.
-        path: of any other encoder: `module:Class`; the class is a `cabs_core.data.encoders.PromptEncoder`.
-        fitted: its class learns from the train split's prompts.
-        distilled: its class is made from the transformer that `encoder.of` names, and reads
+        label: name in reports. If empty, reports show `name`.
+        hub_id: `owner/name` of a transformer on the model hub; empty for a class.
+        package: import name of a package that has the transformer's files in `model/`; may be empty.
+        sha256: hash that the transformer's first file of weights must have.
+        path: `module:Class` of a subclass of `cabs_core.data.encoders.PromptEncoder`; empty for a
+            transformer.
+        fitted: True if the class learns from the train split's prompts.
+        distilled: True if the class is made from the transformer that `encoder.of` names, and reads
             `encoder.max_length` tokens.
-        packages: distributions that its class needs to serve, beside those that every router needs.
+        packages: distributions that the class needs to serve, beside those that every router needs.
     """
 
     name: str
@@ -86,8 +87,6 @@ def encoders() -> Mapping[str, EncoderRecord]:
 
 
 def encoder_record(name: str) -> EncoderRecord | None:
-    """Return the record of an encoder, by its short name or its id on the model hub; None if there is
-    none.
-    """
+    """Return the record of an encoder by its short name or its hub id; None if it has no record."""
     by_id = {record.hub_id: record for record in encoders().values() if record.hub_id}
     return encoders().get(name) or by_id.get(name)

@@ -1,7 +1,7 @@
 """Calls of SciPy's BLAS and LAPACK from compiled code.
 
-Callers pass the address of a routine (`addresses`), so that numba can cache them. All matrices are K x K and
-row-major; Fortran sees their transposes.
+Callers pass the address of a routine (`addresses`), so that numba can cache the callers. All matrices are
+K x K and row-major; Fortran sees their transposes.
 """
 
 import functools
@@ -36,7 +36,11 @@ def addresses() -> list[int]:
 
 
 def _fortran(builder: ir.IRBuilder, address: ir.Value, arguments: Sequence[ir.Value | str]) -> list[ir.Value]:
-    """Call a Fortran routine: letters, integers and reals go by reference, pointers as they are."""
+    """Emit the call of a Fortran routine, with letters, integers and reals by reference.
+
+    Returns:
+        Pointers to all arguments, from which results can be loaded.
+    """
     pointers = []
     for argument in arguments:
         if isinstance(argument, str):
@@ -61,7 +65,7 @@ def _real(value: float) -> ir.Constant:
 
 @intrinsic
 def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type) -> Lowering:
-    """Add matrix matrix' to `out`, in the triangle that `factor` reads.
+    """Add the product matrix matrix' to `out`, in the triangle that `factor` reads.
 
     Args:
         address: address of dsyrk.
@@ -77,9 +81,9 @@ def add_gram(typingctx: Context, address: Type, K: Type, matrix: Type, out: Type
 
 @intrinsic
 def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering:
-    """Replace a matrix by its Cholesky factor.
+    """Replace one triangle of a symmetric matrix by its Cholesky factor.
 
-    Return 0, or the row in which the matrix is not positive definite.
+    Return 0, or the number (from 1) of the row in which the matrix is not positive definite.
 
     Args:
         address: address of dpotrf.
@@ -95,7 +99,7 @@ def factor(typingctx: Context, address: Type, K: Type, matrix: Type) -> Lowering
 
 @intrinsic
 def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type) -> Lowering:
-    """Replace `x` by the solution for the matrix that `factor` has factored.
+    """Replace the right-hand side `x`, `[K]`, by the solution for a matrix that `factor` has factored.
 
     Args:
         address: address of dpotrs.
@@ -110,7 +114,7 @@ def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: 
 
 
 def _product(letter: str) -> Callable[..., Any]:
-    """Make the intrinsic of a product of a matrix and a vector, by the letter that dgemv takes."""
+    """Return the intrinsic of a product of a matrix and a vector, where `letter` is dgemv's transposition."""
 
     @intrinsic
     def product(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
@@ -159,7 +163,7 @@ def shift(typingctx: Context, pointer: Type, count: Type) -> Lowering:
 
 @intrinsic
 def read_address(typingctx: Context, pointer: Type, slot: Type) -> Lowering:
-    """Read the address that is stored in slot `slot` of a header."""
+    """Read the 64-bit address that is stored in the place of float64 number `slot` behind a pointer."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         at = builder.gep(args[0], [args[1]])

@@ -6,8 +6,8 @@
 
 The test is a score test: the variance is that of the most likely distribution with the mean in question, and
 that distribution may hold the worst possible value even if the sample does not. For single prompts that are
-won, lost or equal these are the bounds of Tango (1998, Statistics in Medicine 17(8)); if all that is seen are
-losses they are those of Wilson (1927). So 100 prompts without a loss do not show that no prompt is lost,
+won, lost or equal these are the bounds of Tango (1998, Statistics in Medicine 17(8)); if no difference is
+positive they are those of Wilson (1927). So 100 prompts without a loss do not show that no prompt is lost,
 which Student's t would say. For other values the most likely distribution is that of empirical likelihood
 (Owen 1990, Annals of Statistics 18(1)). Observations are clusters (`statistics.clusters`), and quantiles are
 Student's.
@@ -23,22 +23,22 @@ from scipy import special
 
 from cabs_core.base.statistics.clusters import cluster_sums, independent
 
-#: how exact bounds and multipliers are, and a statistic beyond which no quantile lies
+#: tolerance of bounds and multipliers, and a statistic beyond all quantiles
 _EXACT, _FAR = 1e-11, 1e6
 
 
 @dataclass(frozen=True)
 class PairedSample:
-    """Sums of differences and of weights by cluster, of which the quotient is the mean difference.
+    """A sample of paired differences, stored as sums by cluster. Equal clusters are stored once.
 
     Attributes:
-        tops: `[G]` sums of weighted differences, in units of the mean weight of a cluster.
-        bottoms: `[G]` sums of weights, of mean 1.
+        tops: `[G]` sums of weighted differences of a cluster, divided by the mean weight of all clusters.
+        bottoms: `[G]` sums of weights of a cluster, divided by the mean weight of all clusters.
         counts: `[G]` number of clusters with these sums.
         clusters: number of clusters.
-        independent: number of clusters of equal weight that are as good (Kish 1965).
+        independent: effective number of clusters (Kish 1965).
         worst: largest size that one difference may have.
-        factor: number of times as large as the sample shows the standard error is.
+        factor: factor by which the sample's own standard error is multiplied (`widened`).
     """
 
     tops: np.ndarray
@@ -58,7 +58,7 @@ class PairedSample:
         *,
         worst: float = 1.0,
     ) -> Self:
-        """Sum differences by cluster.
+        """Make the sample by summing differences by cluster.
 
         Args:
             differences: `[n]` in `[-worst, worst]`.
@@ -96,7 +96,7 @@ class PairedSample:
 
     @property
     def standard_error(self) -> float:
-        """Usual standard error of the mean over clusters; NaN for fewer than two."""
+        """Usual standard error of the mean over clusters, times `factor`; NaN for fewer than two clusters."""
         if self.clusters < 2:
             return math.nan
         residuals = self.tops - self.mean * self.bottoms
@@ -148,6 +148,7 @@ class PairedSample:
 
     @property
     def _freedom(self) -> float:
+        """Degrees of freedom: one less than `independent`, at least 1."""
         return max(self.independent - 1.0, 1.0)
 
     def _statistic(self, limit: float) -> float:
@@ -164,7 +165,7 @@ class PairedSample:
         return gap / (self.factor * math.sqrt(variance / (self.clusters - 1)))
 
     def _variance(self, values: np.ndarray, worst: float) -> float:
-        """Variance of the most likely distribution of mean 0 on these values and the worst possible one.
+        """Variance of the most likely distribution of mean 0 on the clusters' values and the worst value.
 
         A value has the probability (its share in the sample) / (1 + m value). The multiplier m is such that
         the mean is 0. If m would have to exceed 1 / -worst, the rest of the probability is at the worst
@@ -199,11 +200,11 @@ class PairedSample:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean difference with a standard error, of which no more is known than that.
+    """A mean difference with a standard error, whose bounds are those of Student's t.
 
     Attributes:
-        mean: what was found.
-        standard_error: of the mean; NaN if it is not known.
+        mean: estimated difference.
+        standard_error: standard error of the mean; NaN if it is not known.
         freedom: degrees of freedom of the standard error.
     """
 

@@ -15,7 +15,7 @@ class RouterCandidate:
     """A policy at one cost sensitivity, with its decisions on prompts that the policy was not fitted on.
 
     Attributes:
-        name: of the policy.
+        name: name of the policy.
         rho: cost sensitivity, in units of a score per USD.
         weights: `[M, K]` probability of each model on each of M prompts.
     """
@@ -31,17 +31,18 @@ def choose_router(
     candidates: Sequence[RouterCandidate],
     options: AnswerOptions | None = None,
 ) -> int:
-    """Return the index of the candidate that is worth most beside today's model on these prompts.
+    """Return the index of the candidate of largest worth on these prompts; of equals the first.
 
-    An option is worth its difference in score plus the tolerance times the share of the cost that it saves,
-    as a rule of a task is (`rules`). Of equals it is the first. Prompts of the fold that is judged
-    afterwards must neither be among them, nor among those that the candidates were fitted on: a candidate
-    that was fitted on the judged fold does well elsewhere if that fold is like the rest, so the choice would
-    know something of the fold. The fold's validation prompts are fair, with candidates that were fitted on
-    its train prompts.
+    The worth is the difference in score to today's model plus the tolerance times the share of today's cost
+    that is saved (as in `rules`). Prompts of the fold that is judged afterwards must not be among `rows`, nor
+    among the prompts that the candidates were fitted on, since the choice would then depend on the judged
+    outcomes. The fold's validation prompts are fair, with candidates that were fitted on its train prompts.
 
     Args:
-        rows: `[M]` indices of the prompts.
+        table: scored answers.
+        rows: `[M]` indices of the prompts, in the order of the candidates' `weights`.
+        candidates: policies and cost sensitivities to choose from.
+        options: settings of the answer; None takes the defaults.
     """
     options = options or AnswerOptions()
     baseline = table.baseline()
@@ -61,11 +62,11 @@ def choose_router(
 def cross_fitted_weights(
     folds: np.ndarray, candidates: Sequence[RouterCandidate], chosen: Sequence[tuple[str, float]]
 ) -> np.ndarray:
-    """Put together the probabilities, `[N, K]`, of the candidates that were chosen for each fold.
+    """Join the probabilities, `[N, K]`, of the candidate that was chosen for each fold.
 
     Args:
-        folds: `[N]` number of each prompt's fold, from 0.
-        candidates: with their weights on all N prompts, each by a fit without the prompt's fold.
+        folds: `[N]` number of each prompt's fold, from 0. Prompts of other numbers get a row of NaN.
+        candidates: candidates with weights on all N prompts, each by a fit without the prompt's fold.
         chosen: (name, rho) of the candidate of each fold.
     """
     weights = np.full(candidates[0].weights.shape, np.nan)
@@ -80,8 +81,8 @@ def play_shares(plays: pd.DataFrame, query_ids: np.ndarray, models: Sequence[str
     """Return `[n, K]` probability of each model on each query, from the rows of one fold, policy and rho.
 
     Args:
-        plays: rows of `evaluation.replay.held_out.validation_plays`; those of other queries do not count.
-        query_ids: `[n]` names of the queries of a table. Those that were not played get a row of NaN.
+        plays: rows of `evaluation.replay.held_out.validation_plays`; rows of other queries do not count.
+        query_ids: `[n]` names of the queries of a table. Queries that were not played get a row of NaN.
         models: names of the K models.
     """
     plays = plays[plays["query_id"].astype(str).isin(query_ids.astype(str))]

@@ -1,4 +1,4 @@
-"""Training on a log, whose one outcome a prompt is completed to a table by doubly robust pseudo-outcomes.
+"""Training on a log: doubly robust pseudo-outcomes complete its one outcome a prompt to a table.
 
     table = pseudo_outcomes(data, data.scores, prior)  # [n, K]
     outcomes, split, vectors = with_log(outcomes, split, vectors, oracles, data)
@@ -77,8 +77,11 @@ def with_log(
 ) -> tuple[Outcomes, np.ndarray, np.ndarray]:
     """Add a log's decisions to a table as train rows; return outcomes, split and embeddings of both.
 
+    Decisions for removed arms are left out. The added rows have placeholders of the prompts' lengths as texts
+    and the task `log`. The result has no sessions, tokens, source splits and propensities.
+
     Args:
-        outcomes, split, embeddings: of the table.
+        outcomes, split, embeddings: outcomes, splits and embeddings of the table.
         oracles: predictors that were trained on the table. Their predictions complete the log's rows.
         data: the log. None of its prompts may be in the table.
         cap: largest weight of an outcome (`pseudo_outcomes`).

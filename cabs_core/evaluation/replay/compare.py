@@ -109,20 +109,20 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
 
 @dataclass(frozen=True)
 class PairedDifference:
-    """Mean of a - b over the same queries in the same trials.
+    """Mean difference of two policies, a - b, over the same queries in the same trials.
 
     Attributes:
         measure: utility, score, cost or regret.
         value: the mean difference.
         se_trials: standard error over trials. It is 0 for two static policies, and NaN with one trial.
         se_queries: standard error over independent queries, which are clusters of prompts or conversations.
-        se: both together.
-        low, high: 95 % interval by Student's t; NaN if too few queries are independent, or if `unknown` says
-            why there is none.
-        p_value: of the two-sided test that there is no difference.
+        se: standard error over trials and queries together.
+        low, high: 95 % interval by Student's t; NaN if too few queries are independent, or if `unknown` is
+            not empty.
+        p_value: p-value of the two-sided test that there is no difference.
         queries: number of queries that were played.
         independent: number of clusters of these queries.
-        unknown: in words, why there is no interval of a cost; empty if there is one.
+        unknown: reason why a difference in cost has no interval; empty if it has one.
     """
 
     measure: str
@@ -148,7 +148,7 @@ class PairedDifference:
 
 
 def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility") -> PairedDifference:
-    """Mean gain of policy a over policy b, with its standard error over trials and queries together.
+    """Return the mean difference a - b, with its standard error over trials and queries together.
 
     Static policies play alike in every trial, so an error over trials alone would be 0. The error is paired,
     and it holds for this split of the data.
@@ -158,7 +158,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         measure: utility, score, cost or regret.
 
     Raises:
-        DataError: the two did not play the same queries in the same order at the same rho.
+        DataError: the two did not play the same queries in the same order, or played at different rhos and
+            the measure is utility or regret.
 
     Examples:
         >>> from cabs_core import paired_difference, synthetic_problem
@@ -228,8 +229,8 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
         table: columns policy, rho, cost and score, such as `replay_many` returns.
 
     Returns:
-        The columns sorted by cost, and `on_frontier` (bool): no other row is at least as cheap and as good,
-        and better in one of both.
+        These columns sorted by cost, and `on_frontier`, which is True if no other row is at least as cheap
+        and as good, and better in one of both.
 
     Raises:
         DataError: a column is missing, or the table is empty.
