@@ -66,7 +66,12 @@ class Bucket:
             raise self.unreachable(error, *names) from error
 
     def unreachable(self, error: Exception, *names: str) -> StorageError:
-        """Return the error to raise if a store fails, with its place, the reason and the advice."""
+        """Return the StorageError of a failed driver, whose message has the place, the reason and advice.
+
+        Args:
+            error: error of the driver.
+            names: path below the prefix that was read or written.
+        """
         place = "/".join((self.url, *names))
         kind = type(error).__name__
         return StorageError(

@@ -37,13 +37,11 @@ class CommandGroup(HelpGroup):
     """
 
     def around(self) -> AbstractContextManager[None]:
-        """Context manager that a command runs in. Subclasses override it; it ends before an error is
-        shown.
-        """
+        """Context manager around a command, for subclasses to override; it ends before an error is shown."""
         return nullcontext()
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command, and exit with one line instead of a traceback on an error that a user can mend."""
+        """Run the command; on an error that a user can mend, print its message and exit with code 2."""
         try:
             with self.around():
                 return super().invoke(ctx)
@@ -78,6 +76,7 @@ def end_on_interrupt() -> None:
 
 
 def _first_sentence(command: click.Command) -> str:
+    """Return the first sentence of a command's help, with its full stop."""
     text = command.short_help or inspect.cleandoc(command.help or "").partition("\n\n")[0]
     sentence, stop, _ = " ".join(text.split()).partition(". ")
     return sentence + stop.strip()

@@ -38,6 +38,8 @@ def secret(variable: str) -> str | None:
 def refuse_password(place: object, option: str, instead: str) -> None:
     """Raise RouterError if an option of a command line is a URL with a password; the message hides the URL.
 
+    A query parameter such as `password`, `secret` or `token` counts as a password.
+
     Args:
         place: value of the option, a path or a URL.
         option: name of the option.

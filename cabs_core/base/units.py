@@ -10,7 +10,9 @@ PRICED_TOKENS = 1e6
 
 
 def money(usd: float) -> str:
-    """Return dollars with three significant digits, at least to the cent, without zeros after the cents.
+    """Return an amount in dollars as text: whole dollars from $100 on, and below at least to the cent.
+
+    Smaller amounts have three significant digits, without zeros after the cents.
 
     Examples:
         >>> money(0.0712), money(0.5), money(12.345), money(1234.5), money(-4)
@@ -33,7 +35,7 @@ def percentage(share: float, digits: int | None = 0, *, signed: bool = False) ->
 
     Args:
         share: 1 is 100 %.
-        digits: number of decimals; None prints as many as the number has, at most six digits in all.
+        digits: number of decimals. None prints all decimals of the number, but at most six digits in all.
         signed: True to write a plus before positive numbers.
 
     Examples:

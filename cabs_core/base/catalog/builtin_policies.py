@@ -15,7 +15,7 @@ _CABS_D = (*_CABS_C, "lin_ucb_expert")
 
 
 def _linear_bandit(name: str, path: str, title: str, description: str, **more: Any) -> PolicyRecord:
-    """Record of a linear bandit, which starts cold or from the train split."""
+    """Record of a linear bandit with the presets `default`, which starts cold, and `warm`, with labels."""
     warm: dict[str, Any] = {"presets": ("default", "warm"), "preset_starts": {"warm": "labels"}}
     return PolicyRecord(name, "bandit", path, title, description, **warm, **more)
 

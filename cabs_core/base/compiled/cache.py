@@ -61,6 +61,8 @@ def source_stamp(path: str) -> bytes:
 
 
 class _Stamp:
+    """Part of a locator that stamps a cached function with `source_stamp` of its file."""
+
     _py_file: str
 
     def get_source_stamp(self) -> bytes:
@@ -68,10 +70,10 @@ class _Stamp:
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:
-        """Return a part of the cache files' names that contains the stamp, so that changed code has other
-        files.
+        """Return a part of the cache files' names that contains the stamp.
 
-        An index of older code may name classes that no longer exist, and then could not be read.
+        Changed code thus has files of its own. An index of older code may name classes that no longer exist,
+        and could not be read.
         """
         # numba's locator, which follows this class in the order of bases, has the method
         of_numba = super().get_disambiguator()  # type: ignore[misc]
@@ -94,7 +96,9 @@ LOCATORS = ",".join(f"{cls.__module__}.{cls.__qualname__}" for cls in (UserFolde
 
 
 def writable(folder: str) -> str:
-    """Return a cache folder that can be written: the folder itself, or a copy (some 9 MB) in a temporary one.
+    """Return the cache folder, or a temporary copy (some 9 MB) if the folder exists but cannot be written.
+
+    The copy is removed when the process ends. If it cannot be made, the folder itself is returned.
 
     Args:
         folder: folder of compiled code. Empty if there is none.

@@ -1,13 +1,14 @@
-"""Which option fulfils a goal, by the rows and the error of the answer.
+"""Choice of the option that fulfils a goal, tested on the prompts of the answer with the same error.
 
     found = goal_answer(Goal(quality=0.95, of="gpt-4o"), table, rules, [router])
     found.choice, found.confirmed
 
 Every option is tested: today's model, every other model, rules and routers. A model is not compared with
 itself: the model that a quality is a share of is no option, and neither is today's model if a value is
-asked for. An option is confirmed if all that the goal asks of it holds beyond noise. Of the confirmed ones it
-is the one of largest value, else the cheapest if a quality is asked for, else the one of highest quality.
-`choose_router_for_goal` picks the router of a fold by the same rule, from other prompts than it is tested on.
+asked for. An option is confirmed if all conditions of the goal hold beyond noise. Of the confirmed options,
+the choice is the one of largest worth if the goal has a value, else the cheapest one if it has a quality,
+else the one of highest quality. `choose_router_for_goal` picks the router of a fold by the same rule, from
+other prompts than the router is tested on.
 """
 
 import math
@@ -36,9 +37,10 @@ from cabs_core.evaluation.answer.logged import WITHOUT_PROPENSITIES, LoggedTable
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 from cabs_core.evaluation.answer.worth import worth_of
 
-#: the dearest call that a budget allows for although the table lacks it: so many times the mean, or so many
-#: times the dearest call in the table. Budgets that are exceeded by calls of one in a hundred at 20 times the
-#: price, or by a Pareto tail of 1.5, are then confirmed in .05 of the tables (`benchmarks.answer_worlds`).
+#: cost of the dearest call that the test of a budget allows for: `_UNSEEN` times the mean, or `_DEARER` times
+#: the dearest call in the table if that is more. Budgets that are exceeded by calls of one in a hundred at 20
+#: times the price, or by a Pareto tail of 1.5, are then confirmed in .05 of the tables
+#: (`benchmarks.answer_worlds`).
 _UNSEEN = 10.0
 _DEARER = 2.0
 #: bootstrap draws of costs when the router of a fold is chosen; the choice is no statement
@@ -47,14 +49,14 @@ _DRAWS_OF_CHOICE = 500
 
 @dataclass(frozen=True)
 class Condition:
-    """One thing that a goal asks of an option.
+    """A condition of a goal with its test on one option.
 
     Attributes:
         name: quality, budget, latency, value, or tolerance (not worse than today's beyond the tolerance).
-        found: what was found: a share of the other model's quality or a score, USD a month, a share of
-            answers in time, USD a request more than today's, or a difference in score.
-        target: what is asked for, in the same unit.
-        p_value: one-sided, of the hypothesis that the condition does not hold.
+        found: estimate of the option. By `name` it is a score or a share of the named model's quality, USD a
+            month, a share of answers in time, worth in USD a request above today's, or a difference in score.
+        target: limit of the condition, in the same unit.
+        p_value: one-sided p-value of the hypothesis that the condition does not hold.
     """
 
     name: str
@@ -68,12 +70,15 @@ class GoalFound:
     """The option that a goal leads to.
 
     Attributes:
-        choice: name of the option; `rung` of the ladder that it is. use: a model, or `Decisions.use` of the
-            rules or the router.
-        confirmed: all conditions hold beyond noise, with all options that were tried taken into account.
-        conditions: of this option.
-        quality: mean score. usd_per_1000: of 1,000 requests.
-        difference: in mean score to today's model, with its two-sided 95 % interval from `low` to `high`.
+        choice: name of the option.
+        rung: rung of the option: keep, switch, rules or router.
+        use: a model, or `Decisions.use` of the rules or the router.
+        confirmed: True if all conditions hold beyond noise, with all tried options taken into account.
+        conditions: conditions of the goal, tested on this option.
+        quality: mean score.
+        usd_per_1000: USD of 1,000 requests.
+        difference: mean score less that of today's model, with its two-sided 95 % interval from `low` to
+            `high`.
     """
 
     choice: str
@@ -90,10 +95,17 @@ class GoalFound:
 
 @dataclass(frozen=True)
 class _Tried:
-    """An option with what a goal is judged by: `pair` for its quality, `paid` for its costs.
+    """An option that is tried for a goal, in comparison with today's model.
 
-    `quality` is its difference in score. `factor` is the number of times as large as a plain interval says
-    the error of the score is.
+    Attributes:
+        rung: keep, switch, rules or router.
+        name: name of the option.
+        played: decisions of the option.
+        pair: the option and today's model, from which quality is computed.
+        paid: the same with the decisions that costs are computed from (`compare.weights_paid`).
+        quality: difference in score, with its error times `factor`.
+        money: costs of both.
+        factor: error of a cross-fitted score as a multiple of its plain error; 1 for a single model.
     """
 
     rung: str
@@ -113,10 +125,18 @@ def goal_answer(
     routers: Sequence[Decisions] = (),
     options: AnswerOptions | None = None,
 ) -> GoalFound:
-    """Return the option that fulfils a goal; if none surely does, the one that is closest to it.
+    """Return the option that fulfils a goal; if none is confirmed, the option of the smallest p-value.
+
+    Args:
+        goal: conditions on an option.
+        table: scored answers, with what is used today.
+        rules: decisions of the rules; None if there are none.
+        routers: decisions of learned policies, cross-fitted.
+        options: settings of the answer; None takes the defaults.
 
     Raises:
-        DataError: the goal names a model that the table does not have, or a latency that it does not know.
+        DataError: the goal names a model that the table does not have, or a latency while the table has none;
+            the table is of a log without propensities; or no option is left to compare.
     """
     options = options or AnswerOptions()
     reference = _named(goal, table)
@@ -174,10 +194,14 @@ def choose_router_for_goal(
 ) -> int:
     """Return the index of the candidate that fulfils a goal best on these prompts.
 
-    Which prompts are fair for the fold that is judged afterwards is said at `choose_router`.
+    `choice.choose_router` says which prompts are fair for the fold that is judged afterwards.
 
     Args:
-        rows: `[M]` indices of the prompts.
+        goal: conditions on an option.
+        table: scored answers.
+        rows: `[M]` indices of the prompts, in the order of the candidates' `weights`.
+        candidates: policies and cost sensitivities to choose from.
+        options: settings of the answer; None takes the defaults.
     """
     options = replace(options or AnswerOptions(), draws=_DRAWS_OF_CHOICE)
     reference = _named(goal, table)
@@ -193,14 +217,14 @@ def choose_router_for_goal(
 
 
 def _best(goal: Goal, tried: Sequence[_Tried], p_values: Sequence[float], sure: Sequence[bool]) -> int:
-    """Index of the sure option that is worth most; if none is sure, of the option of the least p-value."""
+    """Index of the confirmed (`sure`) option of largest `_worth`; without one, of the smallest p-value."""
     if any(sure):
         return max(np.flatnonzero(sure).tolist(), key=lambda k: _worth(goal, tried[k]))
     return min(range(len(tried)), key=lambda k: (p_values[k], -_worth(goal, tried[k])))
 
 
 def _p_value(conditions: Sequence[Condition]) -> float:
-    """p-value of the hypothesis that some condition does not hold."""
+    """p-value of the hypothesis that some condition does not hold; 1 without conditions."""
     return max((condition.p_value for condition in conditions), default=1.0)
 
 
@@ -211,7 +235,11 @@ def _today_fits(goal: Goal, tried: Sequence[_Tried], clusters: np.ndarray) -> bo
 
 
 def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set[int]:
-    """Indices of the models that options are compared with."""
+    """Indices of the models that options are compared with, which are no options themselves.
+
+    They are the model `reference`, which the goal's quality is a share of, and today's model if the goal has
+    a value.
+    """
     found = set()
     if reference is not None:
         found.add(reference)
@@ -221,14 +249,18 @@ def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set
 
 
 def _always_asks(option: _Tried, model: int) -> bool:
-    """Return True if an option is one model under any name, as rules are that keep it for every task."""
+    """Return True if an option asks one model on every judged prompt, as rules with one model do."""
     asked = option.played.weights[:, model]
     judged = ~np.isnan(asked)
     return bool(judged.any()) and bool((asked[judged] == 1.0).all())
 
 
 def _named(goal: Goal, table: ScoredTable) -> int | None:
-    """Index of the model that the quality is a share of; None if the goal names none."""
+    """Index of the model that the goal's quality is a share of; None if the goal names no model.
+
+    Raises:
+        DataError: the table does not have the model.
+    """
     if goal.of is None:
         return None
     if goal.of in table.models:
@@ -241,6 +273,7 @@ def _named(goal: Goal, table: ScoredTable) -> int | None:
 def _tried(
     table: ScoredTable, rules: Decisions | None, routers: Sequence[Decisions], options: AnswerOptions
 ) -> list[_Tried]:
+    """Compare every model, rules, routers, and the log's choices if used today, with today's system."""
     has_today = table.today is not None
     named = [
         (KEEP if has_today and j == table.today else SWITCH, Decisions(name, table.single(j)))
@@ -274,6 +307,10 @@ def _conditions(
     today_fits: bool,
     options: AnswerOptions,
 ) -> list[Condition]:
+    """Test the conditions of a goal on an option.
+
+    If today's model fits into a budget (`today_fits`), other options must also be as good as today's model.
+    """
     found = []
     if goal.quality is not None:
         found.append(_quality(goal.quality, option, table, reference))
@@ -290,6 +327,10 @@ def _conditions(
 
 
 def _quality(share: float, option: _Tried, table: ScoredTable, reference: int | None) -> Condition:
+    """Condition that the mean score is at least `share` times that of the model `reference`.
+
+    Without a reference, the mean score must be at least `share`.
+    """
     weights = option.played.weights
     nothing = np.zeros(weights.shape)
     plain = table.people is None and not isinstance(table, LoggedTable)
@@ -316,7 +357,8 @@ def _quality(share: float, option: _Tried, table: ScoredTable, reference: int | 
 def _budget(goal: Goal, option: _Tried, clusters: np.ndarray) -> Condition:
     """Condition that a mean request costs no more than the budget allows.
 
-    The test is a score test of what is left of the budget, with one dear call that the table may lack.
+    The test is a score test of the budget that each request leaves over. It allows for one call that is
+    dearer than any in the table (`_UNSEEN`, `_DEARER`).
     """
     if goal.budget_per_month is None or goal.requests_per_month is None:
         return Condition("budget", math.nan, math.nan, 1.0)
@@ -336,6 +378,7 @@ def _budget(goal: Goal, option: _Tried, clusters: np.ndarray) -> Condition:
 
 
 def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
+    """Condition that at least the share `goal.share` of answers comes within `goal.latency` seconds."""
     assert table.latencies is not None
     assert goal.latency is not None
     known = table.answered & ~np.isnan(table.latencies)
@@ -348,12 +391,13 @@ def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
 
 
 def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOptions) -> Condition:
-    """Condition that the option is worth at least what today's model is: value times quality, less cost."""
+    """Condition that the option's worth, `value` times quality less cost, is above that of today's model."""
     worth = worth_of(value, (option.pair, option.paid), option.quality, option.money, table.clusters, options)
     return Condition("value", worth.gain, 0.0, worth.p_value)
 
 
 def _worth(goal: Goal, option: _Tried) -> float:
+    """Figure by which a goal prefers options: worth in USD, else minus the cost, else the quality."""
     quality = option.pair.mean(option.pair.score)
     if goal.value_per_right_answer:
         return goal.value_per_right_answer * quality - option.money.cost

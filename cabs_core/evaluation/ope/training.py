@@ -78,7 +78,7 @@ def with_log(
     """Add a log's decisions to a table as train rows; return outcomes, split and embeddings of both.
 
     Decisions for removed arms are left out. The added rows have placeholders of the prompts' lengths as texts
-    and the task `log`. The result has no sessions, tokens, source splits and propensities.
+    and the task `log`. The result has no sessions, tokens, source splits or propensities.
 
     Args:
         outcomes, split, embeddings: outcomes, splits and embeddings of the table.

@@ -45,9 +45,7 @@ class ReplayCancelled(Exception):
 
 
 def default_threads() -> int:
-    """Number of lanes to play at once: `CABS_THREADS`, or the number of processors that the process may
-    use.
-    """
+    """Number of trials to play at once: `CABS_THREADS`, or the number of processors of this process."""
     value = os.environ.get("CABS_THREADS")
     if value:
         return max(1, int(value))
@@ -57,7 +55,7 @@ def default_threads() -> int:
 
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:
-    """Make the arrays that all lanes of a replay at this rho share.
+    """Make the arrays that all trials of a replay at this rho share.
 
     Raises:
         PolicyError: rho is out of range.
@@ -137,7 +135,7 @@ def replay(
         sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
             (`pool_files.sessions.Sessions`).
         latency_weight: rho1, score units per second. A positive one needs latencies.
-        threads: number of lanes at once, default all processors. It changes no result.
+        threads: number of trials to play at once; None takes `default_threads`. It changes no result.
         progress: called with (fraction, text) between chunks of rounds.
         cancel: called between chunks; if it returns True, ReplayCancelled is raised.
         options, **overrides: options that override the policy's preset. Keywords override `options`.
@@ -203,7 +201,7 @@ class _Watch:
     cancel: Callable[[], bool] | None
 
     def go_on(self, done: int, unit: str) -> None:
-        """Raise ReplayCancelled if `cancel()` returns True."""
+        """Raise ReplayCancelled if `cancel()` returns True; the message says that `done` units are played."""
         if self.cancel is not None and self.cancel():
             raise ReplayCancelled(f"replay of {self.name} was cancelled after {done} {unit}")
 
@@ -215,11 +213,12 @@ class _Watch:
 
 @dataclass(frozen=True)
 class _Players:
-    """The lanes of a replay with what plays them.
+    """The trials of a replay with their policies.
 
     Attributes:
-        policies: one a lane; empty for an object of another library.
-        talks: one a lane under condition `sessions`, otherwise None.
+        lanes: arrays of each trial.
+        policies: policy of each trial; empty for an object of another library.
+        talks: conversations of each trial under condition `sessions`, otherwise None.
     """
 
     lanes: list[Lane]
@@ -258,7 +257,11 @@ def _settings(
 
 
 def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge the policy's options; keywords override `options`."""
+    """Merge the policy's options; keywords override `options`.
+
+    Raises:
+        PolicyError: `options` is no mapping.
+    """
     if options is not None and not isinstance(options, Mapping):
         raise PolicyError(f"replay: options must be names and values, not {type(options).__name__}")
     return {**(options or {}), **overrides}
@@ -267,7 +270,11 @@ def _options(options: Any, overrides: Mapping[str, Any]) -> dict[str, Any]:
 def _orders(
     problem: ReplayProblem, asked: _Settings, trials: Sequence[int], order: np.ndarray | None
 ) -> list[np.ndarray]:
-    """Queries in the order of play, int64 `[T]` for each trial: from the seed, or as given."""
+    """Queries in the order of play, int64 `[T]` for each trial: from the seed, or `order` if it is given.
+
+    Raises:
+        PolicyError: `order` does not have one row of queries for each trial.
+    """
     if order is None:
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
         return [in_time(rows, problem.times) for rows in seeded]
@@ -312,7 +319,7 @@ def _players(
 
 
 def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> float:
-    """Play all rounds, one chunk after another; return the seconds that this took."""
+    """Play all rounds, one chunk after another; return the wall time of the chunks in seconds."""
     total = len(players.lanes[0].order)
     spent = 0.0
     for start in range(0, total, CHUNK):
@@ -355,7 +362,11 @@ def _replay_external(
     watch: _Watch,
     options: Mapping[str, Any],
 ) -> ReplayResult:
-    """Replay an object of another library, one trial after another."""
+    """Replay an object of another library, one trial after another.
+
+    Raises:
+        PolicyError: the condition is `sessions`, options are given, or the object cannot be copied.
+    """
     name = asked.policy
     if plan.turns is not None:
         raise PolicyError(f"{name}: condition sessions needs a subclass of Policy, which is told of costs")
@@ -372,7 +383,11 @@ def _replay_external(
 
 
 def _trial_numbers(trials: Any) -> list[int]:
-    """Return the numbers of the trials, given their number or the numbers themselves."""
+    """Return the numbers of the trials, given how many there are or the numbers themselves.
+
+    Raises:
+        PolicyError: `trials` is neither.
+    """
     if isinstance(trials, (int, np.integer)):
         return list(range(states.whole_number("replay", "trials", trials, 1, 1_000_000)))
     try:
@@ -389,8 +404,9 @@ def _trial_numbers(trials: Any) -> list[int]:
 def _result(
     players: _Players, stream: Stream, problem: ReplayProblem, asked: _Settings, seconds: float
 ) -> ReplayResult:
-    """Collect the traces of all lanes. In conversations costs, best utilities and rewards come from
-    `talks`.
+    """Collect the traces of all trials in a result.
+
+    In conversations, costs and best utilities come from `talks`, and rewards follow from these costs.
     """
     lanes = players.lanes
     talks = players.talks
