@@ -46,6 +46,7 @@ def csv_text(header: Iterable[Any], rows: Iterable[Sequence[Any]]) -> str:
 
 
 def _is_number(text: str) -> bool:
+    """Return True if `float` can read the text, as it can `1e5` and `nan`."""
     try:
         float(text)
     except ValueError:

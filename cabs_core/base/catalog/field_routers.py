@@ -17,9 +17,7 @@ def static_router(name: str, path: str, title: str, description: str, **more: An
 
 
 def _grid(**values: Sequence[Any]) -> tuple[dict[str, Any], ...]:
-    """List all combinations of values as dicts, for the option `settings`, which holds a predictor's
-    options.
-    """
+    """List all combinations of values as dicts `{name: value}`, for a predictor's option `settings`."""
     return tuple(dict(zip(values, point, strict=True)) for point in product(*values.values()))
 
 

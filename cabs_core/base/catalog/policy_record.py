@@ -41,8 +41,8 @@ class PolicyRecord:
         presets: names of the presets, the default first. The class has their options in `PRESETS`.
         preset_starts: `{preset: start}` of presets that get other data than `start`.
         tuning: `{option: values}` of the grid that tuning searches. Empty if there is nothing to tune.
-        references: publications.
-        experts: policies that this one mixes; reports compare it with them.
+        references: publications of the policy.
+        experts: names of the policies that this policy mixes; reports compare it with its experts.
         bandit: for an upper bound, the policy with the same learner that sees only the played arm's reward.
         style: number of the colour, dash pattern and number of the symbol in plots. None derives them
             from the name.
@@ -72,7 +72,7 @@ class PolicyRecord:
 
     @property
     def learns(self) -> bool:
-        """True if rewards change the policy's decisions."""
+        """True if rewards change the policy's decisions, which they never do in the family `static`."""
         return self.family != "static" and self.feedback != "none"
 
     def starts_from(self, preset: str) -> Start:

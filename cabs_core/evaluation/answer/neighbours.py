@@ -7,20 +7,21 @@ import numpy as np
 from cabs_core.evaluation.answer.compare import CROSS_FITTED, Pair, quality_of
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
-#: cosine of the angle between two prompts from which one is a near neighbour of the other
+#: smallest cosine of the embeddings of two prompts that are near neighbours
 NEAR = 0.95
-#: rows of the matrix of cosines that are made at a time
+#: number of rows of the matrix of cosines that are computed at a time
 _BLOCK = 512
 
 
 @dataclass(frozen=True)
 class Unlike:
-    """An option beside today's on prompts without a near neighbour in the folds that it was made from.
+    """The difference of an option to today's model on prompts without a near neighbour in other folds.
 
     Attributes:
-        share: share of the judged prompts that have such a neighbour.
-        prompts: number of judged prompts that have none.
-        difference: in score on these, with its two-sided 95 % interval from `low` to `high`; NaN without any.
+        share: share of the judged prompts that have a near neighbour in another fold.
+        prompts: number of judged prompts without a near neighbour.
+        difference: mean score less today's on the prompts without a near neighbour, with its two-sided 95 %
+            interval from `low` to `high`; NaN if there are no such prompts.
     """
 
     share: float
@@ -31,11 +32,12 @@ class Unlike:
 
 
 def near_neighbours(points: np.ndarray, folds: np.ndarray, limit: float = NEAR) -> np.ndarray:
-    """Mark the prompts, bool `[N]`, that have a prompt of another fold within the cosine `limit`.
+    """Mark the prompts, bool `[N]`, that have a near neighbour in another fold.
 
     Args:
         points: `[N, d]` embeddings of the prompts.
         folds: `[N]` fold of each prompt.
+        limit: smallest cosine of near neighbours.
     """
     length = np.linalg.norm(points, axis=1, keepdims=True)
     unit = np.asarray(points, dtype=np.float32) / np.maximum(length, 1e-12).astype(np.float32)
@@ -50,7 +52,14 @@ def near_neighbours(points: np.ndarray, folds: np.ndarray, limit: float = NEAR) 
 def unlike_prompts(
     table: ScoredTable, played: Decisions, near: np.ndarray, options: AnswerOptions | None = None
 ) -> Unlike:
-    """Judge a cross-fitted option on the prompts that have no near neighbour (`near_neighbours`, `[N]`)."""
+    """Compare a cross-fitted option with today's model on the prompts that have no near neighbour.
+
+    Args:
+        table: scored answers.
+        played: decisions of the option.
+        near: result of `near_neighbours`.
+        options: settings of the answer; None takes the defaults.
+    """
     options = options or AnswerOptions()
     baseline = table.baseline()
     pair = Pair.of(table, played.weights, baseline)

@@ -7,13 +7,12 @@ estimator except SNIPS is the mean of one number a decision, so standard errors 
 
 import numpy as np
 
-#: largest weight, because squares of larger ones overflow; estimates with far smaller ones are useless
-#: already
+#: largest weight, because squares of larger weights overflow; far smaller weights make an estimate useless
 _LARGEST = 1e120
 
 
 def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
-    """Importance weights `[n]`, pi(a|x) / mu(a|x), of the played arms.
+    """Importance weights `[n]`, pi(a|x) / mu(a|x), of the played arms, at most `_LARGEST`.
 
     Args:
         target: `[n, K]` probabilities of the target policy.
@@ -27,9 +26,7 @@ def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -
 
 
 def snips(w: np.ndarray, outcomes: np.ndarray) -> float:
-    """Self-normalised estimate sum(w r) / sum(w) (Swaminathan and Joachims 2015); NaN if all weights are
-    0.
-    """
+    """Self-normalised estimate sum(w r) / sum(w) (Swaminathan and Joachims 2015); NaN if all w are 0."""
     total = float(w.sum())
     if total > 0.0:
         return float((w * outcomes).sum()) / total
@@ -56,9 +53,9 @@ def doubly_robust(
         target: `[n, K]` probabilities of the target policy.
         w: `[n]` importance weights.
         actions: `[n]` played arms.
-        outcomes: `[n]` r, of the played arms.
+        outcomes: `[n]` outcomes r of the played arms.
         q: `[n, K]` predicted outcomes.
-        switch: largest weight that is corrected with (SWITCH, Wang et al. 2017).
+        switch: largest weight; larger weights count as 0 (SWITCH, Wang et al. 2017).
     """
     error = outcomes - q[np.arange(len(actions)), actions]
     contributions: np.ndarray = direct(target, q) + np.where(w <= switch, w, 0.0) * error
