@@ -70,7 +70,7 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 @overload
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """Decorate a kernel with `numba.njit`: without GIL, with IEEE division (1/0 is inf), cached on disk."""
+    """Decorate a kernel with `numba.njit`: no GIL, IEEE division (1/0 is inf), cached on disk if possible."""
     options = {"nogil": True, "error_model": "numpy", **options}
     if function is None:
         return lambda f: kernel(f, **options)

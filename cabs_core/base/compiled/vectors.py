@@ -194,7 +194,7 @@ def _by_lane(combine: Callable[[ir.IRBuilder, ir.Value, ir.Value], ir.Value]) ->
     return lanes
 
 
-# sum, largest and smallest of the eight lanes; the last two are undefined if a lane is NaN
+# sum, largest and smallest of the eight lanes; the last two may be any lane if one is NaN
 vector_sum = _reduction(lambda builder, a, b: builder.fadd(a, b))
 vector_max = _reduction(_greater)
 vector_min = _reduction(_smaller)

@@ -100,7 +100,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class TaskRow:
-    """An option beside today's on the prompts of one task, without a word.
+    """The comparison of an option with today's model on the prompts of one task, without a word.
 
     Attributes:
         rung: rung of the option.
@@ -132,7 +132,7 @@ class Note:
 
 @dataclass(frozen=True)
 class Answer:
-    """The options that a team has beside today's model, with the one that is recommended.
+    """The options of a team compared with today's model, with the recommended option.
 
     Attributes:
         today: the model that is used today, "log" for the choices that a log holds, or the best model on all
@@ -260,7 +260,7 @@ def _judged(
 ) -> list[_Option]:
     """Compare (rung, decisions) with the baseline's probabilities `[N, K]`; words come later.
 
-    Intervals of rules and routers are widened, since they were fitted on the same prompts.
+    Intervals of rules and routers are widened (`cross_fitted_factor`).
     """
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
     paid = [weights_paid(played) for _, played in named]

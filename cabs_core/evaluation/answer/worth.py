@@ -1,4 +1,4 @@
-"""The worth of an option beside today's model: value of a right answer times quality, less cost."""
+"""The worth of an option less that of today's model: value of a right answer times quality, less cost."""
 
 from dataclasses import dataclass
 

@@ -159,7 +159,10 @@ class LoggedData:
 
     @cached_property
     def as_logged(self) -> np.ndarray:
-        """Importance weights `[n]` of the logging policy: `behaviour` / `pmf` of the played arm, else 1."""
+        """Importance weights `[n]` of the logging policy.
+
+        They are `behaviour` / `pmf` of the played arm, or 1 if `behaviour` is None.
+        """
         rows = np.arange(len(self))
         if self.behaviour is None or self.pmf is None:
             return np.ones(len(self))

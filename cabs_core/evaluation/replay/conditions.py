@@ -60,9 +60,9 @@ def stream_condition(
 ) -> StreamPlan:
     """Apply a condition to the orders of all trials.
 
-    Under `arms_arrive` and `arms_disappear`, the best third of the arms (by mean utility) can be played only
-    in the second or the first half of the rounds; these rounds are set on `stream`. Conditions that change
-    data change nothing here, since the problem was already made under them.
+    Under `arms_arrive` and `arms_disappear`, the best third of the arms (by mean offline utility) can be
+    played only in the second or the first half of the rounds; these rounds are set on `stream`. Conditions
+    that change data change nothing here, since the problem was already made under them.
 
     Args:
         name: the condition.

@@ -70,7 +70,10 @@ def _methods(name: str, options: dict[str, Any]) -> None:
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
-    """Check the record: the class has its presets, the description ends in a full stop, feedback is right."""
+    """Check that the class has the presets of the record, and that the record is complete.
+
+    The description must end in a full stop, and a policy that needs outcomes must have feedback `full`.
+    """
     record, cls = policy_record(name), policy_class(name)
     for preset in record.presets:
         expect(preset == "default" or preset in cls.PRESETS, name, f"its class has no preset {preset!r}")
