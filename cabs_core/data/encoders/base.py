@@ -11,7 +11,7 @@ from cabs_core.data.pool_files.sections import Encoder
 
 
 class PromptEncoder(Protocol):
-    """An encoder as a class, named by the `path` of its `EncoderRecord`.
+    """Interface of an encoder's class. The `path` of its `EncoderRecord` is the class's import path.
 
     Equal settings and prompts must give equal bytes, on any number of threads.
     """
@@ -21,24 +21,24 @@ class PromptEncoder(Protocol):
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """Return 16 hex characters of all that the embeddings depend on: settings, version, prompts fitted "
-        "on."""
+        """Return a hash of 16 hex characters.
+
+        It covers all that the embeddings depend on: settings, version, and the prompts that are learnt from.
+        """
 
     @classmethod
     def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> Self:
         """Return the encoder with the settings of a pool. An encoder that learns is fitted on the prompts."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the embeddings `[n, e]` float32, and `[n, 2]` int64: the tokens read and the tokens cut "
-        "off."""
+        """Return the embeddings, `[n, e]` float32, and the counts of tokens read and cut off, `[n, 2]` int64."""
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and JSON values from which `restore` makes the same encoder, for a deployed "
-        "router."""
+        """Return arrays and JSON values from which `restore` makes the same encoder in a deployed router."""
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> Self:
-        """Return the encoder whose `state` this is."""
+        """Return the encoder whose `state` returned these arrays and values."""
 
 
 def encoder_class(record: EncoderRecord) -> type[PromptEncoder]:

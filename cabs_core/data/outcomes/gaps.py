@@ -24,7 +24,8 @@ from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import Outcomes
 from cabs_core.data.pool_files import ModelPool
 
-#: family-wise rate at which gaps at random are taken for others: that costs width, not truth
+#: family-wise error rate of the comparisons. Gaps that are wrongly taken for not random make intervals wider
+#: and estimates no less valid.
 _RATE = 0.05
 #: smaller differences of mean scores change no decision, whatever p says: one right answer in a hundred
 _MATTERS = 0.01
@@ -32,12 +33,12 @@ _FOLDS = 5
 
 
 def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Return complete outcomes, with predictions for missing scores and costs. `RawOutcomes.complete` drops
-    such queries.
+    """Return complete outcomes, with predictions for missing scores, costs and latencies.
 
-    Queries without any answer are left out and counted. `report["gaps"]` holds for each model with gaps the
-    number of missing cells, a comparison of the other models' scores there and elsewhere (`others`), a
-    comparison of its own predictions there and elsewhere (`own`), and `at_random`.
+    A missing score is 0 if the model's gaps are not at random. Queries without any answer are left out and
+    counted. `report["gaps"]` holds for each model with gaps the number and the share of missing cells, a
+    comparison of the other models' scores there and elsewhere (`others`), a comparison of its own predictions
+    there and elsewhere (`own`), and `at_random`. Either comparison is None if it has too few values.
 
     Raises:
         DataError: there is no cost, or a model has too few answers on train prompts to learn from.
@@ -82,10 +83,10 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the scores and costs expected at some rows of a table with gaps, each `[m, K]`.
+    """Return predicted scores and costs at m rows of a table with gaps, each `[m, K]`.
 
-    The rows are divided into `_FOLDS` parts, of which none tears a cluster apart. Each part is predicted from
-    the real cells of the other parts.
+    The rows are divided at random, always in the same way, into five folds that keep clusters whole. The
+    cells of each fold are predicted from the real cells of the other folds.
     """
     prompts = [table.prompts[i] for i in rows]
     real = table.drawn[rows] > 0
@@ -136,8 +137,9 @@ def compared_means(
 ) -> dict[str, Any] | None:
     """Return the comparison of means of values where a model was tried and where it was not.
 
-    The comparison has both means, their difference with its 95 % interval and p-value, and `differs`. Return
-    None if there are too few values.
+    The comparison has both means (`tried`, `missing`), their `difference` (missing less tried) with its 95 %
+    interval (`low`, `high`) and p-value (`p`), and `differs`: significant after Bonferroni's correction, and
+    at least 0.01. Return None if there are too few values for a standard error.
 
     Args:
         values: `[n]`.
@@ -171,10 +173,10 @@ def _share(share: float) -> str:
 
 
 def left_out_because(gaps: dict[str, Any]) -> str:
-    """Return the reason why queries of a table were left out.
+    """Return the reason why queries of a table were left out, in words.
 
     Args:
-        gaps: `report["gaps"]` of the table.
+        gaps: `report["gaps"]` of the table. Empty if missing cells were not predicted.
     """
     if gaps:
         return "no model has a score and a cost there"
@@ -182,7 +184,7 @@ def left_out_because(gaps: dict[str, Any]) -> str:
 
 
 def gaps_text(gaps: dict[str, Any]) -> list[str]:
-    """Return what a reader of the answer must know about a table with gaps, in sentences."""
+    """Return sentences for the answer: which models have gaps, and how the gaps limit the comparison."""
     sentences = []
     named = [
         f"{arm} on {counted(gap['missing'], 'prompt')} ({_share(gap['share'])})"

@@ -53,12 +53,12 @@ def pool_error(path: Path, line: int | None, message: str) -> PoolError:
 
 
 def explained_error(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
-    """Return the error of a pool file that says of each wrong field its line, its name and what to do.
+    """Return the error of a pool file that says line, name and remedy of the first three wrong fields.
 
     Args:
         path: the pool file.
         document: content of the file with the line of every entry.
-        error: what pydantic found wrong in the content. Each place begins with the name of the pool's class.
+        error: pydantic's error about the content. Each location begins with the name of the pool's class.
     """
     kind = kind_of_source(document.data)
     faults = []
@@ -74,9 +74,10 @@ def explained_error(path: Path, document: plain_yaml.Document, error: Validation
 
 
 def _findings(error: ValidationError) -> list[Any]:
-    """Return pydantic's findings without the ones about types of a union that the value was not meant for.
+    """Return pydantic's findings without complaints about a union's other types.
 
-    A list of models with a wrong entry is also no mapping. Only the fault in the entry helps the user.
+    For a list of models with a wrong entry, pydantic also says that the list is no mapping. Only the fault in
+    the entry helps the user.
     """
     findings: list[Any] = error.errors(include_url=False, include_context=False)
     wrong_types = ("dict_type", "tuple_type")
@@ -89,9 +90,9 @@ def _findings(error: ValidationError) -> list[Any]:
 
 
 def _place_in_file(document: plain_yaml.Document, location: tuple[int | str, ...]) -> plain_yaml.Place:
-    """Return the place in the file that a location of pydantic means.
+    """Return the place in the file that belongs to a location of pydantic.
 
-    The location also names branches of unions and keys of mappings, in brackets. These are left out.
+    The location also has parts in brackets, for branches of unions and keys of mappings. They are left out.
     """
     place: plain_yaml.Place = ()
     for part in location:
@@ -120,7 +121,10 @@ def _sentence(finding: Any, place: plain_yaml.Place, kind: Any) -> str:
 
 
 def _expectation(message: str) -> str:
-    """Return a message of pydantic as a sentence that begins with `Expected`, in the words of a pool file."""
+    """Return a message of pydantic as a sentence, with types named as in a pool file.
+
+    `Input should be ...` becomes `Expected ...`. Other messages only get a full stop.
+    """
     expected = message.removeprefix("Input should be ").split(", unable to ")[0]
     if expected == message:
         return f"{message}."
@@ -132,7 +136,7 @@ def _expectation(message: str) -> str:
 
 
 def _default(place: plain_yaml.Place, kind: Any) -> str:
-    """Return a sentence about the default of a field, or '' if the field has no simple default."""
+    """Return a sentence that states the default of a field, or '' if it is no number, truth value or text."""
     field = _section(place[:-1], kind).model_fields.get(str(place[-1]))
     if field is None or not isinstance(field.default, bool | int | float | str) or field.default == "":
         return ""
@@ -143,7 +147,7 @@ def _default(place: plain_yaml.Place, kind: Any) -> str:
 
 
 def _unknown_field(place: plain_yaml.Place, kind: Any) -> str:
-    """Return what to do about a field that pools with this kind of source do not have."""
+    """Return advice on a field that does not exist there in pools with this kind of source."""
     advice = replacement(place)
     if advice:
         return advice
@@ -171,7 +175,10 @@ def _unknown_field(place: plain_yaml.Place, kind: Any) -> str:
 
 
 def _section(place: plain_yaml.Place, kind: Any) -> type[BaseModel]:
-    """Return the pydantic model of a section of pool files with this kind of source."""
+    """Return the pydantic model of the section at a place, in pool files with this kind of source.
+
+    Parts of the place that name no section, such as indices of lists, are passed over.
+    """
     section: type[BaseModel] = pool_class(kind)
     for depth, part in enumerate(place):
         if depth == 0 and part == "source":
@@ -182,7 +189,7 @@ def _section(place: plain_yaml.Place, kind: Any) -> type[BaseModel]:
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """Return {field: pydantic model} of the fields that hold a model, or a mapping to models."""
+    """Return {field: pydantic model} of the fields whose value is a pydantic model, or a mapping to such."""
     sections = {}
     for name, info in model.model_fields.items():
         for kind in (info.annotation, *get_args(info.annotation)):

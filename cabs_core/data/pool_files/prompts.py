@@ -16,11 +16,11 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 class PromptSource(Strict):
-    """File with the prompts to ask."""
+    """Section `source` of a pool of prompts to collect: the file with the prompts."""
 
     kind: Literal["collect"]
     path: Text  #: a table of prompts, or a log; relative to CABS_DATA_DIR or the pool file
-    format: LogFormat = "table"  #: the tool that wrote the log
+    format: LogFormat = "table"  #: the tool that wrote the log, or `table`
     columns: PromptColumns = PromptColumns()
     rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
     # Prompts to collect have no scores yet. The reader of logs asks every source for these two fields.
@@ -34,7 +34,7 @@ class PromptsPool(ReplayedPool):
     logged: ClassVar[Literal[False]] = False
     collected: ClassVar[Literal[True]] = True
     described: ClassVar[str] = "prompts to collect"
-    # Settings that the chain reads of every pool. They are fixed here, since the upstreams file has the
+    # The stages read these settings of every pool. They are fixed here, since the upstreams file has the
     # prices of collected answers, and scores lie between 0 and 1.
     later_models: ClassVar[Mapping[str, str]] = {}
     score_range: ClassVar[tuple[float, float]] = (0.0, 1.0)
@@ -49,7 +49,8 @@ class PromptsPool(ReplayedPool):
     models: dict[str, Annotated[tuple[Text, ...], Field(min_length=1, max_length=1)]] | tuple[str, ...]
     #: addresses of the models, limit of the costs, and how answers are scored
     collect: Collect
-    #: treatment of prompts for which an answer has no score: left out, predicted or refused
+    #: treatment of prompts for which a model's answer has no score: the prompt is dropped, the score is
+    #: predicted, or the table is refused
     missing: Literal["drop_queries", "predict", "error"] = "drop_queries"
 
     @property

@@ -15,7 +15,9 @@ _SUFFIXES = (".yaml", ".yml")
 
 
 def load_pool_file(path: Path) -> PoolFile:
-    """Return one validated pool file. Rhos that the file leaves to its table come from the costs there.
+    """Return one validated pool file.
+
+    If the file sets no rhos, they are computed from the costs in the pool's table (`rhos_for_table`).
 
     Raises:
         PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names file,
@@ -36,14 +38,14 @@ def load_pool_file(path: Path) -> PoolFile:
 
 
 def _check_options(pool_file: PoolFile) -> tuple[str, ...]:
-    """Check the options of policies by the classes that have them; `read_pool_file` knows only their names.
+    """Check the options of the pool's policies against the policies' classes.
 
     Returns:
-        A sentence for each policy whose module cannot be imported. The pool is listed all the same, since
-        the fault lies in another package.
+        A sentence for each policy whose module cannot be imported. The pool stays valid, since the fault lies
+        in another package.
 
     Raises:
-        PoolError: a policy has no such option.
+        PoolError: a policy has no such option, or refuses its value.
     """
     pool = pool_file.pool
     problems: list[str] = []
@@ -63,8 +65,9 @@ def _check_options(pool_file: PoolFile) -> tuple[str, ...]:
 
 
 def list_pools() -> tuple[list[PoolFile], list[PoolError]]:
-    """Return all valid pools, shipped ones first, and the errors of invalid files. A broken file hides no
-    other.
+    """Return all valid pools, shipped ones first, and the errors of invalid files and unreadable folders.
+
+    A file whose pool has the name of an earlier one counts as invalid.
     """
     pool_files: dict[str, PoolFile] = {}
     errors: list[PoolError] = []

@@ -36,7 +36,13 @@ def retired() -> set[str]:
 
 @contextmanager
 def edit_retired() -> Iterator[set[str]]:
-    """Yield the names of the retired pools, to be changed in place. One editor works at a time."""
+    """Yield the names of the retired pools. Changes of the set are saved unless the block raises.
+
+    A lock keeps other processes from editing at the same time.
+
+    Raises:
+        PoolError: `registry.json` in CABS_HOME cannot be read.
+    """
     cabs_home().mkdir(parents=True, exist_ok=True)
     with open(cabs_home() / "registry.lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -71,7 +77,7 @@ class Added:
     Attributes:
         pool_file: the copy.
         verb: `added` or `updated`.
-        changes: settings that differ from the file before.
+        changes: settings that differ from the file before, or `nothing changed`. Empty for an added pool.
     """
 
     pool_file: PoolFile
@@ -86,11 +92,11 @@ def add_pool(file: Path, today: str | None = None) -> Added:
 
     Args:
         file: the pool file.
-        today: value of the field `today`, added to the copy. None if the file says it, or if it stays a
-            guess.
+        today: today's model, written into the copy as the field `today`. None adds no such field.
 
     Raises:
-        PoolError: the file is not a valid pool, or another file has the name.
+        PoolError: the file is not a valid pool, another pool file has its name, or `today` cannot be added
+            since the file is one `{...}` mapping.
     """
     given = load_pool_file(file)
     text = given.portable_text()
@@ -123,7 +129,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """Return a value as JSON of at most 100 characters."""
+    """Return a value as JSON, cut to 100 characters."""
     text = json.dumps(value)
     if len(text) <= 100:
         return text

@@ -13,8 +13,8 @@ import pyarrow as pa
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.paths import PACKED, SPREADSHEETS, SUFFIXES, suffix_of
 
-#: Advice on files that cannot be read, by suffix.
 _SPREADSHEET = "a spreadsheet: save it as CSV (UTF-8, comma separated)"
+#: {suffix: advice on files that cannot be read}
 _HINTS = dict.fromkeys(SPREADSHEETS, _SPREADSHEET) | dict.fromkeys(
     (".zip", ".tar", ".7z", ".xz"), "unpack it"
 )
@@ -36,10 +36,12 @@ def files_of(path: Path) -> list[Path]:
     Numbers in names are ordered by value, so `part-10` comes after `part-9`.
 
     Args:
-        path: a file, a folder (hidden files are left out), or a pattern.
+        path: a file, a folder, or a pattern of `glob`. A folder's subfolders are searched too; files and
+            folders whose names begin with `.` or `_` are left out. If the folder holds logs of
+            lm-evaluation-harness, only these are returned.
 
     Raises:
-        DataError: there is no file, or there are files of several kinds.
+        DataError: a folder or pattern has no file of a known kind, or has files of several kinds.
     """
     if path.is_file():
         return [path]
@@ -82,7 +84,7 @@ def opened(path: Path) -> IO[bytes]:
 
 @contextmanager
 def readable(path: Path) -> Iterator[str]:
-    """Yield the suffix of a readable table. Errors in the block become a DataError with advice.
+    """Yield the suffix of a readable table. Errors of reading in the block become a DataError with advice.
 
     Raises:
         DataError: the file has an unknown suffix, is empty, is of another kind than its name says, is no
@@ -132,7 +134,10 @@ def _refuse_another_kind(path: Path, suffix: str) -> None:
 
 
 def _first_other_line(path: Path) -> str:
-    """Return the first line of a file that is not UTF-8, in words. Empty for a file that has no lines."""
+    """Return number and text of a file's first line that is not UTF-8, as `, line 3 (near 'text')`.
+
+    The result is '' for a parquet file, or if every line is UTF-8.
+    """
     if suffix_of(path) == ".parquet":
         return ""
     with opened(path) as stream:

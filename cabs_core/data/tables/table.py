@@ -49,7 +49,7 @@ class Table(ABC):
         """Return the error for a column that the table lacks, with the present columns and a likely spelling.
 
         Args:
-            name: of the column.
+            name: name of the missing column.
             named_by: setting that names the column.
             more: further advice.
         """
@@ -68,7 +68,7 @@ class Table(ABC):
         Nothing is guessed: text stays text, lists and mappings stay what they are.
 
         Args:
-            names: of columns, or dotted paths into columns of structs, lists,
+            names: names of columns, or dotted paths into columns of structs, lists,
                 maps or JSON texts (`meta.scores.0`).
             repeated: names of columns whose texts occur in many rows. They become categorical columns, which
                 hold each text once.
@@ -94,7 +94,10 @@ class Table(ABC):
 
     @abstractmethod
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
-        """Return the data frame of `read` for names that the table has. A path that no row has is empty."""
+        """Read the columns for `read`, which has checked that the table has the names.
+
+        The column of a dotted path that exists in no row has only missing values.
+        """
 
     def _no_such_path(self, name: str) -> DataError:
         """Return the error for a path that no row has, with the content of the column."""
@@ -130,10 +133,11 @@ class FrameTable(Table):
 
 
 class Shards(Table):
-    """Several files with equal columns, one after the other.
+    """A table of several files, with the rows of one file after the other.
 
-    The columns are those of all files. If a file lacks a column, its rows have no value there. A folder with
-    a name such as `model=NAME` gives its files the column `model`.
+    The table has every column of any file. If a file lacks a column, its rows have no value there. A folder
+    below `path` with a name such as `model=NAME` gives its files the value NAME in the column `model`, also
+    if the files have such a column.
     """
 
     def __init__(self, path: Path, tables: Sequence[Table]) -> None:
@@ -146,7 +150,7 @@ class Shards(Table):
         ]
 
     def _named(self, file: Path) -> dict[str, str]:
-        """Return {column: value} that the folders of a file name."""
+        """Return {column: value} of the folders `COLUMN=VALUE` between `path` and a file."""
         if file.is_relative_to(self.path):
             folders = file.relative_to(self.path).parts[:-1]
         else:
@@ -175,7 +179,7 @@ class Shards(Table):
 
 
 def _joined(columns: list[pd.Series]) -> Any:
-    """Return columns of several files as one column."""
+    """Return the parts of one column from several files as one column, of objects if their types differ."""
     if columns and all(isinstance(c.dtype, pd.CategoricalDtype) for c in columns):
         return pd.api.types.union_categoricals(columns)
     kinds = {str(c.dtype) for c in columns}
