@@ -31,7 +31,7 @@ class PromptEncoder(Protocol):
         """Return the encoder with the settings of a pool. An encoder that learns is fitted on the prompts."""
 
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the embeddings, `[n, e]` float32, and the counts of tokens read and cut off, `[n, 2]` int64."""
+        """Return the embeddings, `[n, e]` float32, and the tokens read and cut off, `[n, 2]` int64."""
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
         """Return arrays and JSON values from which `restore` makes the same encoder in a deployed router."""

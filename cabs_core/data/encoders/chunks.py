@@ -22,8 +22,8 @@ def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list
     stores one shard, so a kill loses at most one shard of work.
 
     Args:
-        lengths: of the prompts, in characters.
-        keys: of the prompts.
+        lengths: lengths of the prompts in characters.
+        keys: keys of the prompts, which order prompts of equal length.
     """
     order = sorted(range(len(keys)), key=lambda i: (lengths[i], keys[i]))
     shards: list[list[int]] = []
@@ -43,7 +43,8 @@ def token_batches(token_lengths: Sequence[int], budget: int) -> list[np.ndarray]
 
     Args:
         token_lengths: number of tokens of every text.
-        budget: largest number of rows times the longest row. A batch has at least one row.
+        budget: most tokens of a batch after padding: its number of texts times its longest text. A longer
+            text is a batch of its own.
     """
     lengths = np.asarray(token_lengths)
     order = np.argsort(lengths, kind="stable")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-#: Characters per token of the encoder's window that are tokenised at first, since the rest is usually cut.
+#: Characters of a text that are tokenised at first, per token that is kept. The rest is usually cut off.
 CHARACTERS = 100
 
 

@@ -20,7 +20,7 @@ class _Columns(Strict):
     split: Text | None = None  #: for split kind `column`: train, validation or test
 
     def chosen(self) -> dict[str, Any]:
-        """Return {field: column} of the fields that the pool file names."""
+        """Return {field: column} of the fields that the pool file sets. A `CostColumn` becomes a mapping."""
         columns: dict[str, Any] = {}
         for name in self.model_fields_set:
             column = getattr(self, name)
@@ -71,7 +71,7 @@ class TableColumns(_Columns):
 
 
 class CostColumn(Strict):
-    """A column of costs in another unit than USD."""
+    """A column of costs with its unit."""
 
     path: Text
     unit: Text = "USD"  #: USD, cents, micros or nano
@@ -100,8 +100,9 @@ class LogColumns(_Columns):
     propensity: Text | None = "propensity"
     #: the conversation of a call, one independent observation; if absent or empty, the call stands alone
     session: Text | None = "session"
-    #: kind of an entry, such as llm or embedding. This and the following fields say where a rule of logs
-    #: looks; if they are absent it looks at the usual names, and null switches it off
+    # The fields `kind` to `parent` name the columns that the rules for reading logs use. If a field is left
+    # out, its rule looks at the usual names of such columns; null switches the rule off.
+    #: kind of an entry, such as llm or embedding
     kind: Text | None = None
     status: Text | None = None  #: a word, or an HTTP status
     success: Text | None = None  #: true if the call was answered

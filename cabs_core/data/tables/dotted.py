@@ -21,8 +21,9 @@ _GAP = re.compile(r"(?<=[}\]])\s+(?=[{\[])")
 def at(record: Any, path: str) -> Any:
     """Return the value at a dotted path of nested mappings and lists, and of JSON in a text.
 
-    A key may itself hold dots. `[path=value]` chooses the last item of a list in which the path has the
-    value. Return None if the path leads nowhere.
+    A key may itself hold dots. `[path=value]` chooses the items of a list that have the value at the path.
+    The last of them that has something at the rest of the path counts. Return None if the path leads
+    nowhere.
     """
     if path == "" or record is None:
         return record
@@ -72,7 +73,7 @@ def column_of(name: str, columns: Collection[str]) -> tuple[str, str] | None:
 
 
 def first(record: Any, *paths: str) -> Any:
-    """Return the first value at these paths that is not empty, or None."""
+    """Return the first value at these paths that is neither None nor an empty text, or None."""
     for path in paths:
         value = at(record, path)
         if value is not None and value != "":
@@ -81,8 +82,10 @@ def first(record: Any, *paths: str) -> Any:
 
 
 def parsed(value: Any) -> Any:
-    """Return the value of a text that is JSON, or a list or mapping that Python printed. Else return the "
-    "value."""
+    """Return the content of a text that is JSON, or a list or mapping that Python printed.
+
+    Any other value is returned as it is.
+    """
     if not isinstance(value, str):
         return value
     try:
@@ -113,7 +116,7 @@ def printed_list(text: str) -> Any:
 
 
 def objects(value: Any) -> list[Mapping[str, Any]]:
-    """Return the mappings in a list, or in a text that is JSON of a list. Empty for any other value."""
+    """Return the mappings in a list, or in a text that `parsed` turns into a list. Empty for other values."""
     value = parsed(value)
     if isinstance(value, list):
         return [item for item in value if isinstance(item, Mapping)]
@@ -122,6 +125,8 @@ def objects(value: Any) -> list[Mapping[str, Any]]:
 
 def shape(value: Any, depth: int = 2) -> str:
     """Return the keys of a record in one line, nested ones in braces, for messages.
+
+    A list is shown by its first item in brackets, and any other value by the name of its type.
 
     Args:
         depth: number of levels of keys.

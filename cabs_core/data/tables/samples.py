@@ -77,7 +77,7 @@ class Samples(Table):
         self.columns = [*dict.fromkeys([*_MADE, "score", *sorted(scores | kinds), *keys])]
 
     def _run(self, file: Path) -> tuple[str, str]:
-        """Return the model and the task of a file."""
+        """Return the model of a file, which is the name of its folder, and the task in the file's name."""
         match = _NAME.match(file.name)
         return file.parent.name, match["task"] if match else file.stem
 
@@ -118,7 +118,10 @@ class Samples(Table):
         """Yield the numbers and lines of a file, each document once.
 
         Args:
-            filters: names of filters. Empty takes the first line of every document.
+            filters: names of filters whose lines are read. Empty: the first line of every document is read.
+
+        Raises:
+            DataError: a document has two lines of the named filters.
         """
         seen: set[Any] = set()
         for number, record in read_records(file):
@@ -135,7 +138,7 @@ class Samples(Table):
             yield number, record
 
     def _is_metric(self, name: str) -> bool:
-        """Return True if a name means a metric."""
+        """Return True if a name is that of a metric in the files, with or without its filter."""
         return any(name in (metric, f"{metric},{kind}") for metric, kind in self._metrics)
 
     def _metric(self, name: str) -> tuple[str, str | None]:
@@ -158,7 +161,7 @@ class Samples(Table):
 
 
 def samples_in(files: Sequence[Path]) -> bool:
-    """Return True if all files hold lines of lm-evaluation-harness."""
+    """Return True if the first line of every file has the fields `doc_id` and `arguments`."""
     return all(
         {"doc_id", "arguments"} <= next((set(record) for _, record in read_records(file)), set())
         for file in files
@@ -166,8 +169,10 @@ def samples_in(files: Sequence[Path]) -> bool:
 
 
 def _metrics(record: Mapping[str, Any]) -> list[str]:
-    """Return the names of the metrics in a line. Without a list of metrics they are all numbers of the "
-    "line."""
+    """Return the names of the metrics in a line.
+
+    If the line has no list `metrics`, all of its numbers outside `_FIELDS` are metrics.
+    """
     names = record.get("metrics")
     if isinstance(names, list):
         return [name for name in names if name in record]

@@ -18,7 +18,7 @@ from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.validation.catalog import CheckResult, CheckSpec, Stage, check_names
 from cabs_core.data.validation.tables import Tables
 
-#: most failing rows that one line names
+#: most rows that the line `observed` names
 _NAMED = 3
 #: most failing rows that a result holds
 _EXAMPLES = 10
@@ -111,7 +111,11 @@ class _Finding:
 
 
 def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
-    """Return the finding of one check: rows of its table that fail, or else its first row."""
+    """Return the finding of one check, with failing rows of its table.
+
+    If no row fails, `observed` names the rows of a table of at most three, or the first row of a larger one.
+    A check that does not apply has passed.
+    """
     table = spec.table(tables)
     if isinstance(table, str):
         return _Finding(passed=True, observed=f"does not apply: {table}")

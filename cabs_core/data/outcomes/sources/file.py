@@ -207,7 +207,9 @@ def _read_wide(
 
 
 def _discover_models(table: Table, patterns: dict[str, str], taken: set[str]) -> tuple[list[str], list[str]]:
-    """Return the models with a column for every pattern, and the columns of scores that lack another column.
+    """Return the models that have a column for every pattern, and the score columns of other models.
+
+    If the pattern of scores is '{model}' alone, every column fits, and the second list is empty.
 
     Raises:
         DataError: no model has all columns; or '{model}' is the only pattern, so that any column could be a
