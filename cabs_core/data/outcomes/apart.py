@@ -8,8 +8,10 @@ from cabs_core.data.outcomes.raw import RawOutcomes
 
 
 def split_rows_text(raw: RawOutcomes) -> str:
-    """Return sentences on names and prompts that the user may have written in two ways, or '' if there are
-    none.
+    """Return sentences on likely mistakes that keep rows apart, or '' if there are none.
+
+    Two models or two prompts may be one, written in two ways. Ids of queries may number the rows, so that no
+    query has scores of two models.
     """
     causes = []
     models = _twins(raw.arms)
@@ -36,7 +38,7 @@ def split_rows_text(raw: RawOutcomes) -> str:
 
 
 def _twins(texts: Iterable[str]) -> list[tuple[str, str]]:
-    """Return pairs of texts that differ in case, white space or Unicode form alone."""
+    """Return pairs (earlier text, later text) that differ in case, white space or Unicode form alone."""
     first: dict[str, str] = {}
     twins = []
     for text in dict.fromkeys(texts):

@@ -69,8 +69,10 @@ PUBLISHED = {name: tuple(PublishedModel(*row) for row in rows) for name, rows in
 
 
 def published_means(benchmark: str, arms: list[str]) -> dict[str, PublishedModel]:
-    """Return the paper's row for each arm that the paper lists, by the spelling of the paper or of the
-    source.
+    """Return {arm: the paper's row} for the arms that the paper lists, in its spelling or that of the source.
+
+    Raises:
+        KeyError: the benchmark is not in `PUBLISHED`.
     """
     rows = {name: row for row in PUBLISHED[benchmark] for name in (row.name, row.source_name)}
     return {arm: rows[arm] for arm in arms if arm in rows}

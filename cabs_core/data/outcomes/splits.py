@@ -30,15 +30,16 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     The kinds of split:
 
     random: unique prompts in random order (`split_seed`), cut at the fractions of rows.
-    by_prompt: by a hash of each prompt and the seed, so that a prompt stays in its split when others come.
-    by_task: rows of `test_tasks` (a random half of the tasks, if none are named) are the test split. The
-    other rows are cut into train and validation.
+    by_prompt: by a hash of each group (`_places`) and the seed, so that a prompt stays in its split when
+    others come.
+    by_task: rows of `test_tasks` (a random half of the tasks, if none are named) are the test split, with all
+    rows of their groups. The other rows are cut into train and validation.
     column, default: the split recorded in the data. A prompt recorded in two splits goes as a whole to the
     later one (train, validation, test), so that nothing seen in training is tested.
 
     The result depends on the set of prompts, not on the order of the rows. Every kind but a recorded split
-    keeps near-copies and conversations together (`Outcomes.split_groups`). A group goes where its first
-    prompt in alphabetical order goes, so that other prompts stay where they are.
+    keeps near-copies and conversations together (`Outcomes.split_groups`). In the kinds random and by_task a
+    group goes where its first prompt in alphabetical order would go alone.
 
     Raises:
         DataError: a split is empty, a task is unknown, or the data record no split.
@@ -73,7 +74,11 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def number_of_folds(outcomes: Outcomes, pool: ModelPool) -> int:
-    """Return the number of folds of a pool's table: `split.folds`, or a default for a table of its size."""
+    """Return the number of folds of a pool's table.
+
+    If `split.folds` is not set, the number is `FOLDS`, or 1 if the pool cannot be folded (`may_fold`) or has
+    more than `MOST_FOLDED` different prompts.
+    """
     if pool.split.folds is not None:
         return pool.split.folds
     if not pool.may_fold or len(set(outcomes.prompts)) > MOST_FOLDED:
@@ -154,8 +159,9 @@ def _balanced(sizes: np.ndarray, order: np.ndarray, folds: int) -> np.ndarray:
 
 
 def validation_rows(split: np.ndarray) -> np.ndarray:
-    """Return the rows of the validation queries that decide choices, `[m]`: all, or a seeded sample of
-    `DECIDING`.
+    """Return the sorted indices of the validation queries that decide choices, `[m]`.
+
+    These are all validation queries, or a seeded random sample of `DECIDING` if there are more.
     """
     rows = np.flatnonzero(split == "validation")
     if len(rows) > DECIDING:
@@ -227,11 +233,11 @@ def _by_hash(outcomes: Outcomes, split: Split) -> np.ndarray:
 
 
 def _places(outcomes: Outcomes, split: Split) -> np.ndarray:
-    """Return the place in [0, 1) of each row, by a hash of what its group keeps when the table grows.
+    """Return the place in [0, 1) of each row, by a hash of a name that its group keeps when the table grows.
 
-    The hash is that of the conversation, else of the group that the table names, else of the normal form of
-    copies (`copies.normal`), or of the text itself if much of the traffic has its form. A group with several
-    of them has the first one in alphabetical order.
+    A row's name is its conversation, unless a row of its group has none; else the group that the table gives;
+    else the normal form of the prompt (`copies.normal`), or the prompt itself if prompts of this form are in
+    several groups. The group takes the first of its rows' names in alphabetical order.
     """
     unique, text = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     group = outcomes.split_groups
@@ -260,7 +266,13 @@ def _places(outcomes: Outcomes, split: Split) -> np.ndarray:
 def _cut(group: np.ndarray, group_held_out: np.ndarray, split: Split) -> np.ndarray:
     """Return the split of each group as an index into `SPLITS`.
 
-    Groups in random order are cut where the cumulated rows reach the fractions. Held-out groups go to test.
+    Held-out groups go to test. The others are put in random order and cut where the cumulated rows reach the
+    fractions; if any group is held out, they are cut into train and validation only.
+
+    Args:
+        group: `[n]`, group of each row.
+        group_held_out: bool, one for each group.
+        split: fractions and seed of the split.
     """
     sizes = np.bincount(group, minlength=len(group_held_out))
     order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))

@@ -1,6 +1,4 @@
-"""Overview of a pool's table for `cabs pool add`: its content in a few lines, and whether a run would take
-it.
-"""
+"""Overview of a pool's table for `cabs pool add`: its content in a few lines, after the checks of a run."""
 
 import re
 from dataclasses import dataclass
@@ -24,13 +22,14 @@ from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words
 from cabs_core.data.validation.run import run_checks
 
 _LISTED = 12
-#: prompts x models from which time and memory are said beforehand; processor seconds and gigabytes of a cell,
-#: and gigabytes of an empty table, by `benchmarks/scale.py` of commit 002682d2 (docs/measurements/speed.md)
+#: Time and memory of a table are foretold from this many cells (prompts x models) on. Then: processor seconds
+#: and gigabytes of a cell, and gigabytes of an empty table, measured by `benchmarks/scale.py` of commit
+#: 002682d2 (docs/measurements/speed.md).
 _LARGE = 300_000
 _SECONDS = 159 / 3e6
 _GIGABYTES = 1.2 / 3e6
 _LEAST_GIGABYTES = 0.4
-#: forms of texts that nobody asks -> what to do where most prompts have one
+#: {form of texts that are no prompts: advice if most prompts of a table have this form}
 _NO_PROMPTS = {
     re.compile(
         r"[\x21-\x7e]{1,64}"
@@ -41,14 +40,14 @@ _NO_PROMPTS = {
     ): "these are messages as Python prints them: write them as "
     "JSON (json.dumps), so that the text is found in them",
 }
-#: share of score_range: scores that differ by less do not use it
+#: least spread of all scores, as a share of `score_range`, without a warning that the range may be wrong
 _NARROW = 0.05
 STAGES: tuple[Stage, ...] = ("outcomes", "splits")
 
 
 @dataclass(frozen=True)
 class Overview:
-    """A table that a run would take.
+    """Overview of a table that a run would accept.
 
     Attributes:
         outcomes: the loaded table.
@@ -128,7 +127,7 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
 
 
 def _left_out(outcomes: Outcomes) -> str:
-    """Return a sentence on the calls that a log lost, which may be why too little is left, or ''."""
+    """Return a sentence on the calls of a log that were left out when it was read, or ''."""
     receipt = outcomes.report.get("receipt")
     if receipt and receipt["left_out"]:
         return f". The log: {'; '.join(Receipt(**receipt).lines()[:2])}"

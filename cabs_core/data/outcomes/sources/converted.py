@@ -8,7 +8,9 @@ VERSION = 1
 
 
 def converted_path(loader: str, sha256: str) -> Path:
-    """Return `$CABS_HOME/converted/<loader>-v<VERSION>-<content>.parquet`. Another conversion takes another
-    VERSION.
+    """Return the path of a copy: `$CABS_HOME/converted/LOADER-vVERSION-SHA256.parquet`.
+
+    The first 16 characters of the hash are used. A change of the conversion needs a new `VERSION`, so that
+    older copies are not used.
     """
     return cabs_home() / "converted" / f"{loader}-v{VERSION}-{sha256[:16]}.parquet"

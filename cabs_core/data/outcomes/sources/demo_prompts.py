@@ -19,7 +19,7 @@ class Family:
         graded: scores in quarters (judged answers) instead of right or wrong.
         output_tokens: typical length of an answer.
         topics, levels: phrases with their difficulty (logits, higher is harder).
-        templates: with `{topic}`, `{level}` and `{detail}`.
+        templates: texts with `{topic}`, `{level}` and `{detail}`.
         details: phrases without influence on the outcome.
     """
 
@@ -228,7 +228,8 @@ def generate_prompts(n: int, rng: np.random.Generator) -> PromptTable:
     """Return `n` different random prompts. Families are unequally frequent, as in real traffic.
 
     Raises:
-        DataError: too few new prompts turn up. The templates make about 10,000 texts, each with 560 endings.
+        DataError: `n` is too large: the random draws repeat prompts more than 20 n times. The templates make
+            about 10,000 texts, and each text has 560 possible endings.
     """
     weights = rng.dirichlet(np.full(len(FAMILIES), 8.0))
     first_topic = np.cumsum([0] + [len(family.topics) for family in FAMILIES])

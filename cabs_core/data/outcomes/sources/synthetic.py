@@ -93,7 +93,9 @@ def synthetic_raw(source: SyntheticSource) -> RawOutcomes:
 
 
 def _calibrated(latent: np.ndarray, graded: np.ndarray, mean: float) -> np.ndarray:
-    """Return scores from latent values plus the offset for which their mean is `mean` (to the grid of 1/n).
+    """Return scores whose mean is `mean`, or the next larger mean that n scores can have.
+
+    The scores come from the latent values, to which one offset is added for all prompts.
 
     Args:
         latent: logits with noise, `[n]`.
