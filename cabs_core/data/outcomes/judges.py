@@ -19,9 +19,10 @@ def mean_of_judges(
     Returns:
         The means, NaN where no judge gave a score. The facts: `names`; `answers`, the number of answers with
             two scores or more; `spread`, the standard deviation of judges about the mean of an answer, and
-            `noise`, the standard deviation of the mean itself (root mean squares over these answers, 0
-            without any); `best`, {judge: model of largest mean score} over the answers that all judges
-            scored; `best_of_mean`, the model of largest mean of all judges.
+            `noise`, the standard error of that mean (root mean squares over these answers, 0 without any);
+            `best`, {judge: model of largest mean score} over the queries for which all judges scored all
+            models, empty without any; `best_of_mean`, the model of largest mean of all judges over the same
+            queries, or ''.
     """
     stacked = np.stack(scores)
     known = ~np.isnan(stacked)
@@ -48,7 +49,7 @@ def mean_of_judges(
 
 
 def judges_text(facts: dict[str, Any]) -> str:
-    """Return what a reader of the verdict must know about the judges, in a sentence or two.
+    """Return sentences about the judges: their names, how far they differ, and who prefers another model.
 
     Args:
         facts: facts that `mean_of_judges` returned.

@@ -28,7 +28,7 @@ _NUMBERS = {
 _CELLS = (*_NUMBERS.values(), "priced_costs")
 #: 1 January 2000 in seconds since 1970; smaller numbers in a column of times are no times
 _FIRST_TIME = 946_684_800.0
-#: how the columns of further judges begin, in tables with canonical names
+#: prefix of the columns of further judges, in tables with canonical names
 JUDGE = "score by "
 
 
@@ -81,11 +81,13 @@ class RawOutcomes(QueryTable):
             score_range: the worst and the best score that can be given.
             ids_from_text: query_id was made from the prompt, so messages show the prompt instead.
             called: {canonical column: what the user's table calls it}, for error messages.
-            models: of a wide table, whose rows stand in `df` once for each of these; `called` has {model}.
-            parts: of a folder, see `Table.parts`.
+            models: models of a wide table, whose rows stand in `df` once for each model; names in `called`
+                then hold the placeholder {model}.
+            parts: `Table.parts` of a folder.
 
         Raises:
-            DataError: naming origin, row, column and value.
+            DataError: a column is missing, the table has no rows, a pair (query, model) stands twice, or a
+                value is wrong. The message names origin, row, column and value.
         """
         for column in ("query_id", "prompt", "model", "score"):
             if column not in df.columns:
@@ -130,8 +132,11 @@ class RawOutcomes(QueryTable):
     def merge_models(self, names: Mapping[str, Sequence[str]]) -> RawOutcomes:
         """Return the outcomes with several names of the table merged into one model.
 
+        Merged models follow the other models.
+
         Args:
-            names: {name shown: names in the table}. A name that the table lacks is left out.
+            names: {name shown: names in the table}. An entry with a single name merges nothing. A name that
+                the table lacks is left out.
 
         Raises:
             DataError: a query has a score under two of the names, none of the names is in the table, or the
@@ -223,15 +228,16 @@ class RawOutcomes(QueryTable):
         return Outcomes(**{**shared, **changes})
 
     def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
-        """Return the queries for which every model has a score and a cost. A missing cost is never taken as
-        0.
+        """Return the queries for which every model has a score and a cost.
+
+        The report of the result counts the queries that were dropped, and missing cells by model.
 
         Args:
             missing: `drop_queries` leaves incomplete queries out, `error` refuses them.
 
         Raises:
             DataError: a query is incomplete with `missing='error'`, no call has a cost, no query is complete,
-                or a latency is missing.
+                or a complete query lacks a latency in a table of latencies.
         """
         if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
             raise DataError(
@@ -291,10 +297,12 @@ class RawOutcomes(QueryTable):
         return kept.as_outcomes(report=report, **unknown)
 
     def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
-        """Return {model: [number, mean, standard error, its degrees of freedom]} of the known scores of some
-        rows.
+        """Return statistics of the known scores of some rows.
 
-        A model is left out if its standard error is unknown, which takes two different prompts.
+        A model with known scores on fewer than two different prompts has no standard error and is left out.
+
+        Returns:
+            {model: [number of scores, mean, standard error, degrees of freedom of the standard error]}.
         """
         means = {}
         prompts = np.unique(self.prompts, return_inverse=True)[1][rows]

@@ -183,10 +183,11 @@ class Outcomes(QueryTable):
 
     @cached_property
     def copies(self) -> np.ndarray:
-        """Number of the group of dependent prompts that each query belongs to, `[n]`.
+        """Each query's group of dependent prompts as a number, `[n]`.
 
-        Groups are those that the table names, or near-copies of prompts (`copies.near_copies`) if it names
-        none. The number is the position of the group's first text in alphabetical order.
+        If the table has `groups`, these are the groups, and queries without one are grouped by equal prompts.
+        Otherwise near-copies of prompts form groups (`copies.near_copies`). A group's number is the position
+        of its first prompt among all different prompts in alphabetical order.
         """
         if self.groups is None:
             return near_copies(self.prompts)
@@ -199,18 +200,20 @@ class Outcomes(QueryTable):
 
     @cached_property
     def clusters(self) -> np.ndarray:
-        """Number of each query's independent observation, `[n]`: its prompt with near-copies, or its
-        conversation.
+        """Each query's cluster as a number, `[n]`. A cluster is one independent observation.
+
+        Queries of one group of `copies` or of one conversation are in one cluster. A prompt that is in very
+        many conversations does not join them (`clusters_of`).
         """
         return clusters_of(self.copies, self.sessions)
 
     @cached_property
     def split_groups(self) -> np.ndarray:
-        """Number of the group that each query goes to a split with, `[n]`: a cluster, with no prompt text
-        torn apart.
+        """Each query's group that must stay in one split, as a number, `[n]`.
 
-        The number is the position of the group's first text in alphabetical order. Without conversations the
-        groups are `copies`.
+        A group is a cluster. Queries whose prompt is in several clusters are grouped by `copies` instead, so
+        that no prompt is in two groups. A group's number is the position of its first prompt among all
+        different prompts in alphabetical order.
         """
         text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
         least = np.full(text.max() + 1, len(self))

@@ -4,16 +4,16 @@ import numpy as np
 
 from cabs_core.data.outcomes.table import Outcomes
 
-#: share of the cells that must hold a count; the rest gets the model's mean
+#: least share of the cells that must hold a count. Cells without a count get their model's mean.
 KNOWN = 0.9
 
 
 def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
-    """Return tokens in and tokens out, each `[n, K]`, and the price of a token in, `[K]` USD.
+    """Return input tokens and output tokens, each `[n, K]`, and each model's USD per input token, `[K]`.
 
-    Return None if the table does not count both. The price of a model's tokens is the non-negative
-    least-squares fit of its costs on its counts. If costs are tokens times prices, rescaled or not, the fit
-    is that price to the last digits.
+    Return None if too few cells have both counts. The price is the coefficient of input tokens in the
+    non-negative least-squares fit of a model's costs on its counts. If costs are tokens times prices, the fit
+    is exact.
 
     Args:
         outcomes: the table.
@@ -35,7 +35,7 @@ def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _filled(counts: np.ndarray) -> np.ndarray | None:
-    """Return the counts with the model's mean for missing ones, or None if too many are missing."""
+    """Return the counts `[n, K]` with model means for missing ones, or None if too many are missing."""
     known = np.isfinite(counts) & (counts >= 0)
     if known.mean() < KNOWN or not known.any(axis=0).all():
         return None

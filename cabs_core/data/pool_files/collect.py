@@ -45,7 +45,8 @@ class _Scorer(Strict):
 class Exact(_Scorer):
     """Scorer that gives 1 to an answer that equals the reference.
 
-    Case, white space and a full stop at the end do not count.
+    White space, quotes around the text and a full stop at the end do not count, nor does case if
+    `ignore_case` is set.
     """
 
     kind: Literal["exact"]
@@ -54,11 +55,15 @@ class Exact(_Scorer):
 
 
 class Number(_Scorer):
-    """Scorer that gives 1 to an answer that ends on the number of the reference."""
+    """Scorer that gives 1 to an answer with the number of the reference.
+
+    The number of an answer is the one that is marked, such as by `####` or `answer is`, else the last one.
+    """
 
     kind: Literal["number"]
     column: Text  #: column of the prompts with the reference
-    tolerance: float = Field(1e-6, ge=0, le=1)  #: largest relative difference
+    #: largest difference, relative to the reference if that is above 1 in size
+    tolerance: float = Field(1e-6, ge=0, le=1)
 
 
 class MultipleChoice(_Scorer):
@@ -119,8 +124,10 @@ class Command(_Scorer):
 
 
 class Labels(_Scorer):
-    """Scorer that reads scores by people: a table with query_id (or prompt), model, score; or a filled-in
-    sheet.
+    """Scorer that reads scores that people gave.
+
+    The file is a table with query_id (or prompt), model and score, or a filled-in sheet of
+    `cabs judge sample`.
     """
 
     kind: Literal["labels"]
@@ -164,7 +171,7 @@ Scorer = Annotated[
 
 
 def _json_value(value: Any) -> Any:
-    """Return the value of JSON that a text of a pool file means: a number, true, false, null, or the text.
+    """Return the JSON value of a text in a pool file: a number, true, false, null, or the text itself.
 
     Mappings and lists are converted entry by entry.
     """

@@ -1,6 +1,6 @@
 """Shell completion of the names of pools and policies, for click's `shell_complete`.
 
-Every command names these functions, so they import what they need when a shell asks.
+Every command refers to these functions, so they import modules only when a shell asks for completions.
 """
 
 from typing import Any
@@ -14,14 +14,15 @@ def _pools() -> list[Any]:
 
 
 def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:
-    """Return the pools whose names begin with the typed text."""
+    """Return the names of pools that begin with the typed text."""
     return [pool.name for pool in _pools() if pool.name.startswith(incomplete)]
 
 
 def complete_policies(ctx: Any, param: Any, incomplete: str) -> list[str]:
-    """Return completions of the last of several policies separated by commas.
+    """Return completions of the last name in a list of policies separated by commas.
 
-    The policies are those of the pool that the command line names, or all if it names none.
+    The policies are those of the pool that the command line names, or all if it names none. Policies that
+    are in the list already are left out.
     """
     from cabs_core.base.catalog.policies import all_policies
 

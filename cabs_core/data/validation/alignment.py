@@ -1,6 +1,6 @@
 """Alignment of scores: do all models' scores belong to the same queries, and to the texts beside them?
 
-If one model's row of a score matrix is in another order than the rest, its scores are independent of the
+If one model's column of a score matrix is in another order than the rest, its scores are independent of the
 others within a task. Models that share an order form a block: correlated inside, uncorrelated with the other
 blocks. Only the block whose order is that of the texts can be predicted from them. Both are tested by
 permutation within tasks, so that differences between tasks explain nothing.
@@ -15,12 +15,12 @@ from scipy.sparse.csgraph import connected_components
 _ROWS = 12_000
 _PERMUTATIONS = 99
 _FOLDS = 5
-#: number of features of texts: of their words, and two of their lengths
+#: number of features of a text: 64 of its words, and two of its length
 TEXT_FEATURES = 66
-#: correlation of a model's scores with the best linear figure of words and lengths, within a task, that a
-#: table is taken to have
+#: assumed correlation, within a task, of a model's scores with their best linear prediction from the texts
 _USUAL = 0.2
-#: standard errors by the formula of `would_show` at which the permutation test at 1 % finds it in most tables
+#: size of the found correlation, in standard errors (`would_show`), from which the permutation test at 1 %
+#: is significant in most tables
 _SEEN = 4.3
 #: p-value of a permutation test up to which a relation counts as seen; the least that 99 permutations give
 LEVEL = 0.01
@@ -53,11 +53,11 @@ class Blocks:
 
 
 def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) -> Blocks:
-    """Return the connected components of the models under significant within-task correlation.
+    """Return the blocks of models whose scores correlate within tasks, and which of the blocks are unrelated.
 
     Args:
-        scores: `[n, K]`.
-        tasks: `[n]`.
+        scores: scores of K models, `[n, K]`.
+        tasks: task of each query, `[n]`.
         seed: seed of the sample of rows and of the permutations.
     """
     rng = np.random.default_rng([seed, 1])
@@ -100,12 +100,12 @@ def correlation_blocks(scores: np.ndarray, tasks: np.ndarray, *, seed: int = 0) 
 def _unrelated_blocks(
     blocks: list[list[int]], correlations: np.ndarray, threshold: float, rows: int
 ) -> tuple[int, ...]:
-    """Return the indices of blocks that correlate inside, and not with another block that correlates inside.
+    """Return the indices of blocks that are unrelated to another block, though both correlate inside.
 
-    A model without a relative proves nothing: it may be unlike the others, and in true tables some are. If
-    models share one difficulty of the queries, with whatever loadings, the correlation across two blocks is
-    the geometric mean of those inside them. Blocks are set apart if it is below half of that by three
-    standard errors, and each block correlates inside by more than chance gives any pair.
+    A model alone in its block proves nothing: in true tables, too, some models are unlike the others. If all
+    models depend on one difficulty of the queries, the correlation across two blocks is the geometric mean of
+    the correlations inside them. Two blocks are unrelated if the correlation across them is below half of
+    that mean by three standard errors, and each block has a pair that correlates by more than chance allows.
     `tests/core/data/validation/test_alignment.py` states the rate of false alarms.
     """
 
@@ -194,10 +194,11 @@ def predictability(
 
 
 def would_show(rows: int, columns: int) -> bool:
-    """Return True if a table of this size mostly shows that scores follow from the texts, if they do.
+    """Return True if most tables of this size show by `predictability` that their scores follow the texts.
 
-    The assumed correlation between scores and the best linear figure of the texts is `_USUAL`. A regression
-    on d columns and n rows finds r sqrt(n r^2 / (n r^2 + d)) of it in rows that it has not seen.
+    The scores are assumed to have the correlation r = `_USUAL` with their best linear prediction. The
+    predictions of a regression on d columns and n rows have the correlation r sqrt(n r^2 / (n r^2 + d)) with
+    scores of unseen rows.
 
     Args:
         rows: number of prompts, n.
@@ -251,7 +252,7 @@ def sample_rows(n: int, *, seed: int = 0, most: int = _ROWS) -> np.ndarray:
     Args:
         n: number of rows.
         seed: seed of the sample.
-        most: rows of a sample. The default is enough to see a correlation of 0.05.
+        most: largest number of rows. The default is enough to see a correlation of 0.05.
     """
     if n <= most:
         return np.arange(n)
