@@ -5,8 +5,8 @@ analysis). Characters need no notion of a word, so the encoder works in every sc
 McNamee and Mayfield 2004). Fit it on the train split's prompts only, so that nothing about test prompts
 enters; the hash of the prompts is part of the encoder's identity.
 
-Runs that the train prompts do not hold add a small vector of their own (random signs by hash, Weinberger et
-al. 2009): prompts that differ only in these are told apart, and remain close.
+Runs that are new or too rare to be fitted add a small vector of their own (random signs by hash, Weinberger
+et al. 2009): prompts that differ only in these are told apart, and remain close.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from cabs_core.data.pool_files.sections import Encoder
 DIM = 256
 LONGEST = 3
 MOST_RUNS = 50_000
-#: Different prompts to fit on. Of more, a seeded sample is taken.
+#: Largest number of different prompts to fit on. Of more, a seeded sample is taken.
 FIT = 32_768
-#: Length of the vector of a prompt without any known run, before it is scaled to unit length.
+#: Norm of the vector of a prompt without any known run, before it is scaled to unit length.
 UNKNOWN = 0.1
 #: Buckets into which unknown runs are hashed.
 _BUCKETS = 256
@@ -40,14 +40,14 @@ _ARRAYS = ("keys", "idf", "components", "scale")
 
 
 class TfidfEncoder:
-    """TF-IDF of characters with truncated SVD, fitted on creation.
+    """Encoder by TF-IDF of runs of characters with truncated SVD, fitted on creation.
 
     Args:
-        fit_prompts: the train split's prompts; in any order. Of more than `FIT`, a sample.
-        normalize: scale to unit length (a prompt without characters stays zero).
+        fit_prompts: the train split's prompts, in any order. Of more than `FIT`, a sample is taken.
+        normalize: True scales embeddings to unit length (that of a prompt without characters stays zero).
 
     Raises:
-        EncoderError: fewer than three different prompts, or no character in them.
+        EncoderError: there are fewer than two different prompts, or fewer than two different runs.
     """
 
     pooling: ClassVar[str] = "tf-idf"
@@ -118,8 +118,11 @@ class TfidfEncoder:
         """Set the fitted values.
 
         Args:
-            keys: of the known runs. idf: their inverse document frequencies.
-            components: int8 `[runs, dim]`, in units of `scale`, float32 `[runs]`.
+            normalize: True scales embeddings to unit length.
+            keys: sorted keys of the known runs, `[runs]`.
+            idf: inverse document frequencies of the runs, `[runs]`.
+            components: vectors of the runs in units of `scale`, int8 `[runs, dim]`.
+            scale: unit of each run's vector, float32 `[runs]`.
         """
         self.keys = keys
         self.idf = idf
@@ -136,7 +139,7 @@ class TfidfEncoder:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> TfidfEncoder:
-        """Return the encoder whose `state` this is."""
+        """Return the encoder whose `state` returned these arrays and values."""
         self = cls.__new__(cls)
         self._set(bool(values["normalize"]), *(arrays[name] for name in _ARRAYS))
         return self
@@ -159,8 +162,10 @@ class TfidfEncoder:
         return vectors, counts
 
     def _terms(self, text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the places of the known runs of a text, their weights of unit length, and the unknown "
-        "keys."""
+        """Return the places of a text's known runs in `keys`, their weights, and the keys of its other runs.
+
+        The vector of the weights has unit length.
+        """
         keys, times = np.unique(runs(text), return_counts=True)
         place = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         fitted = self.keys[place] == keys
@@ -172,7 +177,8 @@ class TfidfEncoder:
         """Return the vector of unknown runs, `[dim]`.
 
         Args:
-            total: number of different runs of the text.
+            keys: keys of the unknown runs of a text.
+            total: number of all different runs of the text.
         """
         buckets = np.bincount((_mixed(keys) % np.uint64(_BUCKETS)).astype(np.int64), minlength=_BUCKETS)
         vector: np.ndarray = buckets.astype(np.float32) @ self._signs
@@ -221,7 +227,7 @@ def _document_counts(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _mixed(keys: np.ndarray) -> np.ndarray:
-    """Return well mixed bits of uint64 keys (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
+    """Return uint64 hashes of uint64 keys (the finaliser of SplitMix64, Steele, Lea and Flood 2014)."""
     z = keys + np.uint64(0x9E3779B97F4A7C15)
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -230,8 +236,10 @@ def _mixed(keys: np.ndarray) -> np.ndarray:
 
 
 def _signs(rows: int, columns: int) -> np.ndarray:
-    """Return float32 `[rows, columns]` of 1 and -1, equal on every machine. A row does not depend on "
-    "`rows`."""
+    """Return pseudo-random signs, float32 `[rows, columns]` of 1 and -1, equal on every machine.
+
+    A row does not depend on the number of rows.
+    """
     places = np.arange(rows, dtype=np.uint64)[:, None] * np.uint64(DIM) + np.arange(columns, dtype=np.uint64)
     bits = (_mixed(_mixed(places)) >> np.uint64(63)).astype(np.float32)
     signs: np.ndarray = 1.0 - 2.0 * bits

@@ -22,16 +22,17 @@ from cabs_core.data.pool_files.table import TablePool
 def load_outcomes(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -> Outcomes:
     """Return the outcomes of a pool, read from its source.
 
-    Order of the options: choose and rename models, keep tasks, costs from prices and constants, drop or
-    complete incomplete queries, rescale costs, later versions of models. `Outcomes.report` has a record of
-    them.
+    The options are applied in this order: choose and rename models, keep tasks, costs from prices and
+    constants, drop or complete incomplete queries, rescale costs, later versions of models.
+    `Outcomes.report` records their effects.
 
     Args:
         pool_file: the pool.
         inputs: for prompts to collect, the folders of answers and scores.
 
     Raises:
-        PoolError, DataError: with the place, the value, what was expected and what to do.
+        PoolError, DataError: the source cannot be read, or it does not fit the pool's options. The message
+            names the place, the value, what was expected and what to do.
 
     Examples:
         >>> from cabs_core import find_pool, load_outcomes
@@ -101,7 +102,14 @@ def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
 
 
 def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Return the outcomes of the pool's models and tasks with costs, on complete queries."""
+    """Return the outcomes of the pool's models and tasks with costs.
+
+    Missing cells are predicted for a log and for `missing: predict`. Otherwise incomplete queries are dropped
+    or refused.
+
+    Raises:
+        DataError: the pool names no models, and the source has only one.
+    """
     names = pool.source_names()
     if names is not None:
         raw = raw.merge_models(pool.names_in_source()).select_models(names)
@@ -125,8 +133,10 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
-    """Return the outcomes with costs from the table, from prices and constants, or from both (`missing:
-    price`).
+    """Return the outcomes with the costs that the pool's options ask for.
+
+    Without prices and constants these are the costs of the table. Prices and constants replace the costs of
+    the table, or with `missing: price` only fill in missing ones.
     """
     if raw.costs is None or np.isnan(raw.costs).all():
         given = None
@@ -151,11 +161,11 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
 
 
 def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np.ndarray:
-    """Return the costs by the pool's prices, `[n, K]` USD, or the constant per call.
+    """Return the costs by the pool's prices or constants per call, `[n, K]` USD.
 
-    A cost is (tokens in x price + tokens out x price) / 1e6. For a log it counts all that the provider
-    counted (`endpoints.usage.Tokens`). A cost is nan if a token count that its price needs is missing: a
-    missing cost is never taken as 0.
+    By prices, a cost is (input tokens x price + output tokens x price) / 1e6. In a log, a cost that was
+    computed from all counts of the provider (`RawOutcomes.priced_costs`) takes precedence. A cost is nan if a
+    token count that its price needs is missing, or if its model has neither price nor constant.
 
     Raises:
         DataError: with `every_model`, a model has no price, or its tokens are all unknown.
@@ -193,16 +203,14 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
 
 
 def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, float, np.ndarray | None]]:
-    """Yield the name, the price (USD per 1M tokens) and the token counts of input and of output."""
+    """Yield (name, USD per 1M tokens, token counts `[n, K]` or None) for input, then for output."""
     price = pool.prices[arm]
     yield "input", price.input, raw.input_tokens
     yield "output", price.output, raw.output_tokens
 
 
 def _lost(raw: RawOutcomes, costs: np.ndarray) -> dict[str, dict[str, int]]:
-    """Return, for the report, the number of calls with a score whose cost is unknown because their tokens
-    are.
-    """
+    """Return {`calls_without_tokens`: {model: number of scored calls without a cost}}, or {} without any."""
     lost = raw.by_model(np.isnan(costs) & ~np.isnan(raw.scores))
     if lost:
         return {"calls_without_tokens": lost}

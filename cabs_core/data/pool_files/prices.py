@@ -25,7 +25,7 @@ _LEAST_USD = 1e-3
 
 
 class Price(Strict):
-    """USD per one million tokens."""
+    """Prices of input and of output in USD per one million tokens."""
 
     input: float = Field(ge=0, le=MOST_USD)
     output: float = Field(ge=0, le=MOST_USD)
@@ -54,7 +54,7 @@ _Usd = Annotated[float, Field(ge=0, le=MOST_USD)]
 
 
 class TokenPrice(Price):
-    """USD per one million tokens, by the kind of token."""
+    """Prices of every kind of token in USD per one million tokens. Some have a default."""
 
     cached: _Usd | None = Field(
         None, description="Input read from the provider's cache; default: half of input"
@@ -86,7 +86,7 @@ class TokenPrice(Price):
 
 
 class Rates(NamedTuple):
-    """USD per one million tokens of every kind, with the defaults filled in."""
+    """Prices of every kind of token in USD per one million tokens, with the defaults filled in."""
 
     input: float
     output: float
@@ -105,7 +105,7 @@ _OUTPUT_KINDS = ("audio_output", "reasoning")
 
 
 class CallPrice(TokenPrice):
-    """USD per one million tokens, with prices of long prompts, service tiers and web searches."""
+    """Prices of a call: tokens in USD per one million, long prompts, service tiers and web searches."""
 
     above: dict[Annotated[int, Field(ge=1)], TokenPrice] = Field(
         default_factory=dict,
@@ -145,9 +145,9 @@ class CallPrice(TokenPrice):
         return TokenPrice(**{**scaled, **given}).complete()
 
     def factor(self, tiers: str) -> float:
-        """Return the multiple of the ordinary price for a text of tiers, as `Tokens.tier` has it.
+        """Return the multiple of the ordinary price for tiers in a text such as `priority, fast`.
 
-        A tier that this price does not name counts as the ordinary tier.
+        The multiples of several tiers are multiplied. A tier that `tiers` lacks counts as the ordinary tier.
         """
         product = 1.0
         for tier in names_of_tiers(tiers):
@@ -155,7 +155,9 @@ class CallPrice(TokenPrice):
         return product
 
     def dearest(self, prompt_tokens: float) -> tuple[float, float]:
-        """Return the largest USD per million input tokens and per million output tokens of such a call.
+        """Return the largest USD per million input tokens and per million output tokens of a call.
+
+        The dearest tier and kind of token are assumed. Cache writes for an hour are left out.
 
         Args:
             prompt_tokens: number of tokens of the prompt.

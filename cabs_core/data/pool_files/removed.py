@@ -25,7 +25,7 @@ def replaced_scorer(given: Any) -> str:
 
 
 def replacement(place: tuple[str | int, ...]) -> str:
-    """Return what to write in the place of a removed field, or '' if the field never was one.
+    """Return what to write in the place of a removed field, or '' if pool files never had the field.
 
     Args:
         place: keys and positions that lead to the field.

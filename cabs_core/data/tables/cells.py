@@ -52,7 +52,7 @@ _WRITE = {
 }
 #: Distance by which a share may lie outside of its range because of rounding.
 _ROUNDING = 1e-9
-#: {column: (pattern of names that say another unit, the unit, number of these units in one of ours)}
+#: {column: (pattern of names that say another unit, the unit, number of these units in a second or a USD)}
 _UNITS = {
     "latency": (
         (
@@ -86,10 +86,10 @@ class Place:
     Attributes:
         origin: name of the table.
         first_row: number of its first row.
-        name: of the column in the table. In a wide table it may hold `{model}`.
+        name: name of the column in the table. In a wide table it may hold `{model}`.
         rows: number of rows of a wide table, which are repeated for each of `models`.
-        models: of a wide table. Empty for any other table.
-        parts: as of `Table`.
+        models: models of a wide table. Empty for any other table.
+        parts: `Table.parts`: (file, number of its first row, number of rows) of each file.
     """
 
     origin: str
@@ -100,7 +100,7 @@ class Place:
     parts: tuple[tuple[str, int, int], ...] = ()
 
     def unit(self, column: str) -> tuple[str, float]:
-        """Return the unit that the column's name says, and the number of these units in one of ours.
+        """Return the unit that the column's name says, and the number of these units in a second or a USD.
 
         A name such as `latency_ms` or `cost_cents` says a unit. Return ('', 1.0) if the name says none.
 
@@ -133,7 +133,7 @@ class Place:
         return self.origin, self.first_row + index
 
     def of(self, column: str, index: int = 0) -> str:
-        """Return the name of a column, with its name in the user's table if that is another one."""
+        """Return the canonical name of a column, followed by its name in the user's table if that differs."""
         if self.name == column:
             return column
         if self.models:
@@ -165,9 +165,10 @@ def prompt_column(values: pd.Series, place: Place) -> pd.Series:
 
 
 def flat_chats(values: pd.Series) -> pd.Series:
-    """Return the column with the text of a person in place of chats and of texts with a harness's blocks.
+    """Return the column with chats replaced by the person's text in them.
 
-    Any other value stays as it is.
+    A chat is a list, a mapping or a text in JSON. Blocks that an agent's harness adds to a text are removed,
+    too. A chat without such a text becomes ''. Any other value stays as it is.
     """
     if isinstance(values.dtype, pd.CategoricalDtype):
         kinds = pd.Series(values.cat.categories)
@@ -211,7 +212,8 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         column: what the column holds, such as prompt or model.
 
     Raises:
-        DataError: a value is missing, empty, too long, no text, or cannot be written as UTF-8.
+        DataError: a value is missing, empty, too long, no text, holds a control character, or cannot be
+            written as UTF-8.
     """
     values = values.reset_index(drop=True)
     if column in ("task", "split"):
@@ -284,9 +286,9 @@ def number_column(
 ) -> np.ndarray:
     """Return a column as float64, `[n]`, nan where a value is missing.
 
-    Latencies are seconds, or milliseconds if the column's name says so. Costs are USD, or cents, and may
-    begin with `$`. A score may also be true or false, per cent (`87 %`), or a word such as yes, no, pass,
-    thumbs up or thumbs down.
+    The result has latencies in seconds, costs in USD and scores in [0, 1]. The column's name may say another
+    unit (`Place.unit`), and a cost may begin with `$`. A score may also be true or false, per cent (`87 %`),
+    or a word such as yes, no, pass, thumbs up or thumbs down.
 
     Args:
         column: what the column holds: score, cost, latency, propensity, n_input_tokens or n_output_tokens.
@@ -413,7 +415,10 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
 
 
 def as_number(value: Any, column: str, score_range: tuple[float, float] = (0.0, 1.0)) -> float | None:
-    """Return one cell as a number, nan if the cell is blank, or None if it is no number."""
+    """Return one cell as a number, nan if the cell is blank, or None if it is no number.
+
+    A score stays in `score_range`: true and words such as yes become its best score, false and no its worst.
+    """
     if value is None:
         return np.nan
     if isinstance(value, bool | np.bool_):

@@ -28,9 +28,10 @@ from cabs_core.data.validation.alignment import (
 
 #: queries behind the paper's averages, where known exactly
 PUBLISHED_QUERIES = {"routerbench": 36_497, "openllm": 21_065}
-#: scores of a model on queries that were left out from which its mean there is compared
+#: least number of a model's scores on left-out queries for a comparison of its mean there
 _FEWEST_LEFT_OUT = 20
-#: most features of lengths that the costs of a model are compared with: of the prompt, of tokens in and out
+#: largest number of features that costs are predicted from: two of the prompt's length, of its tokens and of
+#: the answer's tokens
 _LENGTH_FEATURES = 6
 #: most prompts on which costs are compared with lengths: enough for `would_show`, and quick with many models
 _COST_ROWS = 2_000
@@ -40,7 +41,7 @@ class Tables:
     """Small tables derived from outcomes, each made when a check asks for it.
 
     A property returns its table with the worst row first, or a text with the reason why the check does not
-    apply. A property of texts alone returns such a reason, or '' if the check applies.
+    apply. A property of type `str` returns such a reason, or '' if the check applies.
 
     Args:
         outcomes: outcomes of the pool, n queries and K models.
@@ -73,7 +74,10 @@ class Tables:
 
     @property
     def keyed(self) -> str:
-        """Reason why models' rows cannot easily be in different orders, or ''."""
+        """Reason why the scores of different models are surely of the same queries, or ''.
+
+        There is no such reason for a source that publishes scores by position.
+        """
         ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
         if ordered:
             return ""
@@ -138,7 +142,10 @@ class Tables:
 
     @property
     def left_out(self) -> pd.DataFrame | str:
-        """Table with one row per model with scores on left-out queries: its means there and elsewhere."""
+        """Table with one row per model: its mean score on left-out and on kept queries, and their difference.
+
+        Models with fewer than 20 scores on left-out queries are not in the table.
+        """
         o = self.outcomes
         rows: list[dict[str, Any]] = []
         for model, (n, mean, se, df) in o.report.get("left_out_scores", {}).items():
@@ -184,8 +191,9 @@ class Tables:
 
     @property
     def contradictions(self) -> pd.DataFrame:
-        """Table of one row: the share of all queries that repeat a prompt with another score (more than 0.5
-        apart).
+        """Table of one row: the share of queries whose prompt has contradicting scores.
+
+        A prompt has them if two of its queries have scores of one model more than 0.5 apart.
         """
         prompts = pd.Series(self.outcomes.prompts)
         repeats = prompts.duplicated(keep=False)
@@ -233,7 +241,7 @@ class Tables:
 
     @property
     def asked_here(self) -> str:
-        """Reason why scores belong to the prompts beside them whatever the words say, or ''."""
+        """Reason why no check is needed that scores belong to the prompts beside them, or ''."""
         collected = self.pool is not None and self.pool.collected
         if collected:
             return "`cabs collect` put these prompts to the models itself"
@@ -282,7 +290,10 @@ class Tables:
 
     @cached_property
     def block_texts(self) -> pd.DataFrame:
-        """Table with one row per block of models: how well scores follow from the prompts within tasks."""
+        """Table with one row per block of models: how well scores follow from the prompts within tasks.
+
+        `predictable` is True for a significant correlation of at least a quarter of the strongest block's.
+        """
         o = self.outcomes
         blocks = self._blocks.blocks
         rows = sample_rows(len(o))
@@ -313,8 +324,8 @@ class Tables:
         """Table with one row per model whose costs vary: how well they follow from the lengths of texts
         within tasks.
 
-        Lengths are those of the prompt and, if they are recorded, tokens of prompt and answer. If all models
-        have one distribution of costs, the costs of no model count as its own.
+        Lengths are those of the prompt and, if they are recorded, tokens of prompt and answer. `own` is True
+        if a model's costs follow from the lengths, and not all models have one distribution of costs.
         """
         o = self.outcomes
         rows = sample_rows(len(o), most=_COST_ROWS)
@@ -397,7 +408,7 @@ class Tables:
 
     @property
     def _first_of_cluster(self) -> np.ndarray:
-        """Row of the first member of every independent observation."""
+        """Row number of the first query of every cluster."""
         return np.unique(self.outcomes.clusters, return_index=True)[1]
 
     @property
@@ -468,7 +479,7 @@ class Tables:
 
     @property
     def source_split(self) -> pd.DataFrame | str:
-        """Table of one row: the share of queries in the source's own split."""
+        """Table of one row: the share of queries that are in the split that the source recorded for them."""
         o = self.outcomes
         kind = self.pool.split.kind if self.pool else "random"
         if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:

@@ -45,7 +45,7 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     columns = pool.source.columns
     required: tuple[str, ...] = _REQUIRED
     if (pool.prices or pool.cost_per_call) and "cost" not in columns.model_fields_set:
-        required = _REQUIRED[:-1]  # a cost column is used where there is one
+        required = _REQUIRED[:-1]  # prices give the costs, so the table need not have a cost column
     wide = pool.source.layout == "wide"
     # the columns of a wide table may be the models' names, and two models may be called model_a and model_b
     if not (wide and _MODEL in (columns.score, columns.cost)):

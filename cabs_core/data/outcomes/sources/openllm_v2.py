@@ -93,11 +93,11 @@ def remote_files() -> tuple[RemoteFile, RemoteFile]:
 
 
 def read(source: OpenLlmSource) -> RawOutcomes:
-    """Return the leaderboard's outcomes: download (or take from the mirror), verify, convert once, align, add
-    costs.
+    """Return the leaderboard's outcomes from the downloaded or mirrored files, aligned and with costs.
 
-    Cost = input tokens of the full prompt x price. The models' tokenizers are not part of the data, so the
-    tokens of a prompt are its share of characters times the mean count that the paper implies.
+    A cost is the input tokens of the full prompt times the price. The models' tokenizers are not part of the
+    data, so a prompt's token count is the mean count that the paper implies, times the ratio of the prompt's
+    length to the mean length.
 
     Raises:
         DataError: see `cabs_core.data.outcomes.download.fetch`; or the files do not fit each other.
@@ -186,10 +186,10 @@ def convert(pickle_path: Path, target: Path) -> None:
 
 
 def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]:
-    """Return {task: (questions, full prompts)} in document order.
+    """Return {task: (questions, full prompts)} in document order, without IFEval.
 
     Raises:
-        DataError: the file is not JSON, or a task lacks its two lists of texts.
+        DataError: the file is too large or not JSON, or a task lacks its two lists of texts of one length.
     """
     if file.size > _LARGEST_QUESTIONS:
         raise DataError(f"{file.path} has {file.size:,} bytes: this is not the file of questions")
