@@ -165,10 +165,10 @@ def prompt_column(values: pd.Series, place: Place) -> pd.Series:
 
 
 def flat_chats(values: pd.Series) -> pd.Series:
-    """Return the column with chats replaced by the person's text in them.
+    """Return the column with every chat replaced by the text by which the server would route the chat.
 
     A chat is a list, a mapping or a text in JSON. Blocks that an agent's harness adds to a text are removed,
-    too. A chat without such a text becomes ''. Any other value stays as it is.
+    too. A chat without the text of a person becomes ''. Any other value stays as it is.
     """
     if isinstance(values.dtype, pd.CategoricalDtype):
         kinds = pd.Series(values.cat.categories)

@@ -76,7 +76,7 @@ class Tables:
     def keyed(self) -> str:
         """Reason why the scores of different models are surely of the same queries, or ''.
 
-        There is no such reason for a source that publishes scores by position.
+        There is no such reason for a source that joins the models' rows by their order.
         """
         ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
         if ordered:
