@@ -32,7 +32,7 @@ def prompt_key(prompt: str) -> bytes:
 
 
 class EmbeddingStore:
-    """The embeddings of one encoder.
+    """Store of the embeddings of one encoder, in files and in memory.
 
     Args:
         root: folder of all encoders' embeddings.
@@ -60,7 +60,7 @@ class EmbeddingStore:
         return len(self._where)
 
     def refresh(self) -> None:
-        """Read the shards that other processes wrote since the last time."""
+        """Read the shards that other processes wrote since the last refresh."""
         shards = self.folder / "shards"
         if not shards.is_dir():
             return
@@ -115,7 +115,9 @@ class EmbeddingStore:
         """Store the prompts that are not stored yet in one new file, and return their number.
 
         Args:
-            keys: of n prompts. vectors: `[n, e]`. counts: `[n, 2]`.
+            keys: keys of n prompts.
+            vectors: their embeddings, `[n, e]`.
+            counts: tokens kept and tokens cut off, `[n, 2]`.
 
         Raises:
             DataError: a vector is not finite.
@@ -158,10 +160,13 @@ class EmbeddingStore:
             yield
 
     def open_plan(self, keys: list[bytes]) -> tuple[Path, list[bytes]]:
-        """Return the file of a run's plan, and the keys to embed: those that were missing when the run first
-        began.
+        """Return the file of a run's plan, and the keys to embed.
 
-        A run that was killed finds its plan again, so that it forms the same batches as without the kill.
+        The plan holds the keys that were not stored when the run was first started. A run that was killed
+        finds its plan again, so that it forms the same batches as without the kill.
+
+        Args:
+            keys: keys of all prompts of the run, which name the plan.
         """
         name = hashlib.sha256(b"".join(sorted(keys))).hexdigest()
         path = self.folder / "plans" / f"{name}.npy"

@@ -60,7 +60,7 @@ class VerifiedFile:
     revision: str | None
 
     def record(self) -> dict[str, Any]:
-        """Return the facts about the file for the report of the outcomes."""
+        """Return name, SHA-256, bytes and revision of the file, for the report of the outcomes."""
         return {
             "name": self.path.name,
             "sha256": self.sha256,
@@ -185,7 +185,10 @@ def _in_mirror(folder: Path, file: RemoteFile) -> Path:
 
 
 def _from_hub(file: RemoteFile, known: _Expectation) -> tuple[Path, str | None]:
-    """Return the path of a file in the cache of the hub, and its revision. A missing file is downloaded."""
+    """Return the path of a file in the cache of the hub, and its revision.
+
+    A file that is missing or differs from what is known of it is downloaded.
+    """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415  (only where something is downloaded)
     from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415  (only where something is downloaded)
 
@@ -210,10 +213,12 @@ def _from_hub(file: RemoteFile, known: _Expectation) -> tuple[Path, str | None]:
 
 
 def _from_https(file: RemoteFile, known: _Expectation) -> Path:
-    """Return the path of a file from an https address in the download folder. A missing file is downloaded.
+    """Return the path of a file from an https address in the download folder.
+
+    A file that is missing or differs from what is known of it is downloaded.
 
     Raises:
-        DataError: the address is not https, or the file cannot be downloaded.
+        DataError: the address is neither https nor of this machine, or the file cannot be downloaded.
     """
     from huggingface_hub.utils import are_progress_bars_disabled  # noqa: PLC0415  (only to download)
     from pooch import HTTPDownloader  # noqa: PLC0415  (only where something is downloaded)

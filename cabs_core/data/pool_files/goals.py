@@ -75,7 +75,11 @@ class Goal(Strict):
     @field_validator("latency", mode="before")
     @classmethod
     def _in_seconds(cls, value: Any) -> Any:
-        """Return the seconds that a text such as `2s` or `800ms` means; else the value."""
+        """Return the seconds that a text such as `2`, `2s` or `800ms` means. A value that is no text stays.
+
+        Raises:
+            ValueError: the text is no time.
+        """
         if not isinstance(value, str):
             return value
         time = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|seconds)?\s*", value)

@@ -245,7 +245,7 @@ class PoolFile:
         return named.model_copy(update=paths)
 
     def named_files(self, part: str) -> dict[str, str]:
-        """Return {place with dots: SHA-256} of the files that a part of `collect` names.
+        """Return {place with dots: SHA-256} of the files that a part of `collect` names and that exist.
 
         Args:
             part: `upstreams` or `scores`.
@@ -258,7 +258,7 @@ class PoolFile:
         return hashes
 
     def log_files(self) -> dict[str, str]:
-        """Return {name: SHA-256} of the files of the pool's log and of its scores. Empty without a log."""
+        """Return {name: SHA-256} of the files of the pool's log and of its scores that exist."""
         hashes = _hashes("log", self.log_path)
         named = self.log_file
         if named is not None and named.scores is not None:
@@ -266,7 +266,9 @@ class PoolFile:
         return hashes
 
     def external_files(self) -> dict[str, str]:
-        """Return {name: SHA-256} of the files that the pool's source reads: a table, or a mirror.
+        """Return {name: SHA-256} of the files that the pool's source reads.
+
+        These are the table with the scores of a log and the upstreams file, or the files of a mirror.
 
         Raises:
             PoolError: the table is not there.
@@ -308,7 +310,8 @@ def _hashes(name: str, path: Path) -> dict[str, str]:
 def read_pool_file(path: Path) -> PoolFile:
     """Read and validate one pool file. No table is opened.
 
-    Rhos that the file leaves to the costs of its table are the default ones; `rhos_from` is `costs` then.
+    If the rhos are to come from the costs of the pool's table, the returned pool has the default rhos, and
+    `rhos_from` is `costs`.
 
     Raises:
         PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names file,

@@ -72,11 +72,12 @@ DEFAULT_ENCODER = "all-MiniLM-L6-v2"
 
 
 class Encoder(Strict):
-    """A text encoder: a name known to `cabs_core.data.encoders`, a Hugging Face id, or a local folder."""
+    """Settings of the text encoder."""
 
+    #: name of an encoder of `cabs_core.data.encoders`, id of a Hugging Face model, or path of a local folder
     name: Text = DEFAULT_ENCODER
-    #: transformer that the encoder `static` is distilled from. Other encoders have no such field, and a dump
-    #: leaves it out, so that it changes no other hash
+    #: transformer that the encoder `static` is distilled from. For other encoders the field is None, and
+    #: dumps leave it out, so that the hashes of their settings do not depend on it
     of: Text | None = Field(None, exclude_if=lambda value: value is None)
     revision: Text | None = None  #: commit of the Hugging Face repository; None: the newest
     max_length: int = Field(
@@ -147,7 +148,7 @@ class ReplayBase(Strict):
     @field_validator("rhos", mode="before")
     @classmethod
     def _rhos_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return the rhos that the file gives as a list, as `paper`, or as values of a right answer."""
+        """Return the rhos of a list, of `paper` or of `answer_value_usd`; by default `PAPER_GRID`."""
         answer_values = info.data.get("answer_value_usd") or ()
         if answer_values and value is not None:
             raise ValueError(
@@ -177,7 +178,7 @@ class ReplayBase(Strict):
 
 
 class LogReplay(ReplayBase):
-    """Rhos of a log.
+    """Section `replay` of a pool that is a log.
 
     A log is not replayed, so no stress condition changes its stream and latency has no weight.
     """
@@ -235,11 +236,12 @@ class RouterBase(Strict):
     policy: Text | None = None  #: None: the best of `policies` on the validation split
     #: cost sensitivity of the router; None: the middle one of replay.rhos
     rho: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    epsilon: float = Field(0.02, ge=0, le=1)  #: share of uniform exploration, which keeps the log evaluable
+    #: share of uniform exploration, so that the router's log allows off-policy estimates
+    epsilon: float = Field(0.02, ge=0, le=1)
     #: True: the transformer serves with int8 weights. The router is refused if the utility on validation
     #: falls by more than .002
     int8: bool = False
-    #: most utility a request that a challenger may lose to the deployed router and still be promoted
+    #: largest loss of utility per request, against the deployed router, with which a challenger is promoted
     margin: float = Field(MARGIN, gt=0, le=1)
     #: True: deployed_router trains its challenger on the log's decisions and on the train split
     learn_from_log: bool = False
@@ -263,13 +265,13 @@ class Deployed(RouterBase):
     log: LogFile | None = None
     #: True: a model that the pool gains joins the deployed router, with its answers to the train prompts
     add_models: bool = False
-    #: budgets in USD a request. The asset shows what each would buy if the pacer moves rho
+    #: budgets in USD a request. The asset `router` replays the policy under each, with rho set by the pacer
     budgets: tuple[Annotated[float, Field(gt=0, le=MOST_USD)], ...] = Field((), max_length=50)
 
     @field_validator("log", mode="before")
     @classmethod
     def _path_as_log_file(cls, value: Any) -> Any:
-        """Return the settings of a log of which the pool file gives the path alone."""
+        """Return {path: the value} if the pool file gives only the path of the log; else the value."""
         if isinstance(value, str):
             return {"path": value}
         return value

@@ -29,7 +29,7 @@ _TABLE_COLUMNS = frozenset({"prompt", "model", "score"})
 
 
 class Nested(dict[str, Any]):
-    """A row of a document.
+    """A row of a JSON document that holds more than rows.
 
     Attributes:
         document: the object that holds all rows.
@@ -41,13 +41,14 @@ class Nested(dict[str, Any]):
 def read_records(
     path: Path, holders: Collection[str] = (), rows: str | None = None
 ) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    r"""Yield the records of a JSON file with their numbers from 1, whatever the file's name says.
+    r"""Yield the records of a JSON file with their numbers from 1.
 
-    The file holds one record a line, or one document. A line ends at "\n" and nowhere else. A line of white
-    space is no record.
-    A document is a list of records, an object with one list of them, or a table as pandas writes it.
+    The file holds one record a line, or one document, whether its name ends in .json or .jsonl. (An object
+    on the only line is a document in a .json file, and otherwise a record.) A line ends at "\n" and nowhere
+    else. A line of white space is no record. `_records_of` says which records a document holds.
 
     Args:
+        path: the file.
         holders: fields of a document that may hold the records. If any are given, a document without them is
             a record itself.
         rows: dotted path in a document, or in the object of a line, to the list or mapping of its rows.
@@ -111,11 +112,15 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
 
 
 def _document(path: Path, text: str, first_line: Exception) -> Any:
-    """Return the document of a file.
+    """Parse the text of a file as one document.
 
     Args:
-        first_line: the error of the first line alone, which the message names if the file is not one
-            document.
+        path: the file, for messages.
+        text: the whole text of the file.
+        first_line: error of parsing the first line alone, for the message.
+
+    Raises:
+        DataError: the text is not one JSON document.
     """
     try:
         return _parsed(text)
@@ -130,8 +135,13 @@ def _document(path: Path, text: str, first_line: Exception) -> Any:
 def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
     """Return the records of a document.
 
-    The document is a list of records, an object with one list of them, or a table as pandas writes it (orient
-    split, columns, index or list). Any other document is one record.
+    The document is a list of records, an object with one list of them, an object with records by their ids,
+    the export of promptfoo or Inspect, or a table as pandas writes it (orient split, columns, index or list).
+    Any other document is one record.
+
+    Args:
+        document: value of the file.
+        holders: as of `read_records`. The name '' makes any other object one record.
     """
     if isinstance(document, list):
         return document
@@ -173,7 +183,10 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
 
 
 def _are_equal_objects(document: Mapping[str, Any]) -> bool:
-    """Return True if a mapping holds rows by their ids: objects with nearly equal fields."""
+    """Return True if a mapping seems to hold rows by their ids.
+
+    Its values are then two or more objects that share at least two fields, and half of all their fields.
+    """
     if len(document) < 2 or _TABLE_COLUMNS & document.keys():
         return False
     fields = [set(value) for value in document.values()]
@@ -188,7 +201,7 @@ def _rows_of_mapping(document: Mapping[str, Any]) -> list[Any]:
 
 
 def _nested(row: Any, document: Mapping[str, Any]) -> Any:
-    """Return a row that knows its document. A row that is no object is returned as it is."""
+    """Return a row as `Nested` with its document. A row that is no object is returned as it is."""
     if not isinstance(row, Mapping):
         return row
     nested = Nested(row)
@@ -251,7 +264,7 @@ class Records(Table):
 
 
 def _note(name: str, value: Mapping[str, Any], depth: int, names: dict[str, int]) -> None:
-    """Add the dotted names within a field to `names`, with their depth."""
+    """Add {dotted name: depth} of the fields within a field to `names`, down to depth `_DEEPEST`."""
     for key, inner in value.items():
         names.setdefault(f"{name}.{key}", depth)
         if isinstance(inner, dict) and depth < _DEEPEST and len(names) < _MOST_NAMES:
