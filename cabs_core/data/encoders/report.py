@@ -19,10 +19,10 @@ class EmbeddingReport:
         empty: prompts without a visible character.
         tokens: tokens after cutting, special tokens included.
         truncated, dropped_tokens: prompts longer than max_length, and tokens cut off them.
-        device, device_name, dtype: where and in which numeric type the new ones were computed.
-        seconds, prompts_per_second, tokens_per_second: wall time of the whole call; rates of the new ones.
-        padding_share: share of the tokens pushed through the network that were padding.
-        peak_memory_mb: CUDA: peak allocated; CPU: peak resident size of the process.
+        device, device_name, dtype: device and numeric type by which new embeddings were computed.
+        seconds, prompts_per_second, tokens_per_second: wall time of the whole call; rates of new prompts.
+        padding_share: share of padding among the tokens that the network computed.
+        peak_memory_mb: on CUDA the peak of allocated memory, on a CPU the peak resident size of the process.
         oom_halvings: times a batch was halved because it did not fit into memory.
         rejected_shards: stored files set aside because their content did not match their checksum.
     """

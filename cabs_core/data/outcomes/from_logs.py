@@ -32,7 +32,10 @@ _NO_TASK = "none"
 
 
 def is_event_log(place: str | Path) -> bool:
-    """Return True if a log is a router's event log: a PostgreSQL URL, or a SQLite file."""
+    """Return True if a log is a router's event log.
+
+    An event log is a URL of PostgreSQL, or a file with an ending or the first bytes of SQLite.
+    """
     if "://" in str(place) or Path(place).suffix.lower() in EVENT_LOGS:
         return True
     if not Path(place).is_file():
@@ -42,8 +45,10 @@ def is_event_log(place: str | Path) -> bool:
 
 
 def read_logged(pool_file: PoolFile) -> RawOutcomes:
-    """Return every decision of a log as a query with the one cell of the model that answered. Its id is its
-    row.
+    """Return every decision of a log as a query that has one cell, that of the model that answered.
+
+    The id of a query is the number of its row in the log. If a record holds several calls, the ids of the
+    second and later calls end in `.1`, `.2` and so on.
 
     Args:
         pool_file: a pool whose source is the event log of a router that keeps prompts (`cabs serve
@@ -106,7 +111,9 @@ def _receipt_with_prices(log: Log, pool: LogPool, by_price: np.ndarray) -> Recei
     """Return the receipt of a log with notes on the unit of costs and on prices that lack a tier or searches.
 
     Args:
-        by_price: USD of each call by a price, `[n]`, see `costs_by_price`.
+        log: n calls.
+        pool: the pool of the log, for its prices.
+        by_price: USD of each call by the pool's prices, `[n]` (`costs_by_price`).
     """
     notes = [
         *notes_on_unit(log, by_price),
@@ -127,7 +134,7 @@ def _prices_by_name_in_log(pool: LogPool) -> dict[str, CallPrice]:
 
 
 def costs_by_price(log: Log, prices: Mapping[str, CallPrice]) -> np.ndarray:
-    """Return the USD of each call by a price, `[n]`; nan without a price or without token counts.
+    """Return the USD of each call by its model's price, `[n]`; nan without a price or without token counts.
 
     Args:
         log: n calls.
@@ -173,8 +180,10 @@ def _notes_on_missing_prices(log: Log, prices: Mapping[str, CallPrice], *, all_c
 
 
 def _advice_on_price(words: str) -> str:
-    """Return advice on the price of a tier or a search: its place, and the amount that providers usually
-    charge.
+    """Return advice on a price that is not given: its field, and the amount that providers usually charge.
+
+    Args:
+        words: `tier NAME`, or other words for a search.
     """
     kind, _, name = words.partition(" ")
     if kind == "tier":
@@ -231,11 +240,12 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
 
 
 def event_frame(path: Path) -> pd.DataFrame:
-    """Return the decisions of an event log. The score of a decision that was never scored is missing.
+    """Return the decisions of an event log as a tidy frame.
 
-    The score of a decision that was not marked is missing, too, if others were marked (`router.marks`), since
-    the probability of such a decision is not known. The propensity of a marked decision is its probability
-    among the marked ones.
+    Turns of a conversation that kept an earlier decision's model are no decisions. Score and cost are those
+    of a decision's first reward. They are missing for a decision without a reward, and for a decision that
+    was not marked where others were (`router.marks`), since its probability is not known. The propensity of a
+    marked decision is its probability among the marked ones.
 
     Raises:
         DataError: the log holds no decision, or decisions without their prompt.

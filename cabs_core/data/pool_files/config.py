@@ -28,7 +28,7 @@ OUTCOME_FIELDS = (
 
 
 def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]:
-    """Return the pydantic model of a pool file by the kind of its source."""
+    """Return the pydantic model of pool files with this kind of source. An unknown kind counts as a table."""
     if kind == "logs":
         return LogPool
     if kind == "collect":
@@ -37,7 +37,7 @@ def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]
 
 
 def source_class(kind: Any) -> type[Strict]:
-    """Return the pydantic model of `source` in a pool file by its kind."""
+    """Return the pydantic model of the section `source` of this kind."""
     if kind == "logs":
         return LogSource
     if kind == "collect":
@@ -85,7 +85,7 @@ def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
 
     Args:
         value: a mapping. An empty mapping inside of it stays a value.
-        prefix: name that the fields of `value` begin with.
+        prefix: dotted name of `value`, with which all names of its fields begin.
     """
     if not isinstance(value, dict) or not value:
         return {prefix: value}

@@ -19,23 +19,25 @@ from cabs_core.data.tables.table import Shards, Table
 
 
 def open_table(path: str | Path, rows: str | None = None) -> Table:
-    """Open a table: a file, a folder of files with the same columns, or a pattern such as `part-*.parquet`.
+    """Open a table: a file, a folder of files of one format, or a pattern such as `part-*.parquet`.
 
     The name of a file says its format: `.parquet`, `.csv`, `.tsv`, `.jsonl`,
     `.ndjson`, `.json`, each also as `.gz`, `.zst`, `.bz2` or `.lz4`;
     `samples_*.jsonl` of lm-evaluation-harness become one row per document and model (`Samples`).
 
     Args:
+        path: the file, folder or pattern.
         rows: dotted path to the rows in JSON files (`read_records`). None for other files.
 
     Returns:
-        a table: `names` (its columns, and dotted names within structs), `has(name)`,
+        A table: `names` (its columns, and dotted names within structs), `has(name)`,
         `read(names)` (a data frame of the named columns, dotted paths into structs, lists,
         maps and JSON texts among them), `first_row` (the number of the first row in the file, for messages)
         and `place(name)` for `number_column` and `text_column`.
 
     Raises:
-        DataError: there is no such file, it cannot be read, or it has no columns.
+        DataError: there is no such file, a file cannot be read or has no columns, the files have several
+            formats, or `rows` is given for files that are not JSON.
     """
     path = Path(path)
     files = files_of(path)

@@ -46,8 +46,16 @@ class Parquet(Table):
         return pd.DataFrame({name: _series(parts) for name, parts in chunks.items()})
 
     def _plan(self, name: str, once: bool) -> tuple[str, str, Callable[[pa.Array], Any]]:
-        """Return the leaf to read, its column, and a function of a batch's column that gives the wanted "
-        "values."""
+        """Return how to read one name.
+
+        Args:
+            name: name of a column, or a dotted path into a column.
+            once: True stores each text once, as a dictionary of Arrow.
+
+        Returns:
+            The dotted name of the column or struct field to read; its column; and a function that turns this
+            column of a batch into the wanted values.
+        """
         place = column_of(name, self.columns)
         assert place is not None  # `read` looked
         column, path = place
@@ -75,9 +83,11 @@ class Parquet(Table):
 
 
 def _through(kind: pa.DataType, path: str) -> tuple[pa.DataType, list[str], str]:
-    """Return the type at the end of a path, the keys of structs on the way, and the rest of the path.
+    """Follow a dotted path through nested structs.
 
-    The rest leads into values that are no structs.
+    Returns:
+        The type of the innermost field; the keys of the structs that lead to the field; and the rest of the
+        path, which leads into values that are no structs.
     """
     keys: list[str] = []
     while path and pa.types.is_struct(kind):

@@ -34,7 +34,7 @@ _COST = "{}|total_cost"
 
 
 def read(source: PublishedSource) -> RawOutcomes:
-    """Return RouterBench's outcomes: download (or take from the mirror), verify, convert once, read.
+    """Return RouterBench's outcomes from the published file, which is downloaded and converted once.
 
     Args:
         source: the source section of a pool file. Only `source.mirror` is read: a local folder that holds the

@@ -49,7 +49,9 @@ _FIELDS = {
 
 
 def read(source: PublishedSource) -> RawOutcomes:
-    """Return SPROUT's outcomes: download the five files (or take them from the mirror), verify and read them.
+    """Return SPROUT's outcomes from its five files, which are verified after the download.
+
+    A call without token counts is a missing cell: its score is left out, since its cost is unknown.
 
     Raises:
         DataError: see `cabs_core.data.outcomes.download.fetch`; or a column is missing or a value wrong.
@@ -116,7 +118,11 @@ def _read_part(file: VerifiedFile, split: str) -> dict[str, Any]:
 
 
 def _field(table: pa.Table, file: VerifiedFile, model: str, field: str) -> np.ndarray:
-    """Return one number per row from a struct column, nan where the struct or the field is null."""
+    """Return a field of a model's struct for each row, `[m]`, nan where the struct or the field is null.
+
+    Raises:
+        DataError: the table lacks the column, the column has no such field, or a value is out of range.
+    """
     if model not in table.column_names:
         raise DataError(f"{file.path}: no column {model!r}; columns are {table.column_names}")
     column = table[model].combine_chunks()
