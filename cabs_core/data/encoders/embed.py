@@ -49,7 +49,7 @@ def embed_prompts(
         progress: called with (prompts embedded, prompts to embed) after every stored shard.
 
     Returns:
-        the embeddings `[n, e]` float32, in the order of the prompts, and a report.
+        The embeddings `[n, e]` float32, in the order of the prompts, and a report.
 
     Raises:
         DataError: there are no prompts, or one is no text.
@@ -109,7 +109,7 @@ def embed_prompts(
 
 
 def _backend(encoder: Encoder, device: str, fit_prompts: Sequence[str]) -> _Transformer | _ByClass:
-    """Return what computes the embeddings of an encoder."""
+    """Return the object that computes the embeddings of an encoder."""
     record = encoder_record(encoder.name)
     if record is not None and record.path:
         return _ByClass(encoder, encoder_class(record), fit_prompts)

@@ -38,10 +38,12 @@ _PROBES = (
 
 
 class OnnxEncoder:
-    """Embeds texts one at a time on one thread each, so that an embedding does not depend on other texts.
+    """Encoder of a deployed router on ONNX Runtime.
+
+    Texts are embedded one at a time, on one thread each, so that an embedding does not depend on other texts.
 
     Args:
-        folder: that `export` wrote.
+        folder: folder that `export` wrote.
 
     Raises:
         EncoderError: the folder cannot be read.
@@ -95,13 +97,15 @@ class OnnxEncoder:
 
 
 def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> float:
-    """Write an encoder of float32 into a folder for `OnnxEncoder`.
+    """Write an encoder of float32 into a new folder for `OnnxEncoder`.
 
     Args:
+        encoder: the encoder on torch.
+        folder: the folder, which must not exist yet.
         int8: True quantizes the weights to 8 bits.
 
     Returns:
-        largest difference of an embedding from that of torch, before int8.
+        The largest difference between a number of an embedding and that of torch, before int8.
 
     Raises:
         EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors
@@ -171,7 +175,7 @@ def _write_graph(encoder: TransformerEncoder, path: Path) -> None:
 
 
 def _quantize(path: Path) -> None:
-    """Replace a graph by its int8 form."""
+    """Replace a graph's file by a graph with int8 weights."""
     from onnxruntime.quantization import QuantType, quantize_dynamic  # noqa: PLC0415  (to make a bundle)
 
     with tempfile.TemporaryDirectory(dir=path.parent) as name:

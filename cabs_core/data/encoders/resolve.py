@@ -24,9 +24,9 @@ class EncoderFiles:
     """A transformer encoder on disk.
 
     Attributes:
-        name: as the user wrote it.
-        folder: with config, tokenizer and weights.
-        weights: files of weights; safetensors if there are any.
+        name: name of the encoder as the user wrote it.
+        folder: folder with config, tokenizer and weights.
+        weights: files of weights; safetensors if there are any, else files of torch.
         pooling: 'mean' (with the attention mask), or 'cls' if the model's own `1_Pooling` says so.
     """
 
@@ -36,7 +36,7 @@ class EncoderFiles:
     pooling: str
 
     def identity(self, encoder: Encoder, dtype: str) -> str:
-        """Return 16 hex characters that name the embeddings of these files.
+        """Return a hash of 16 hex characters of the files and of the settings that change the embeddings.
 
         Args:
             encoder: settings of the pool.
@@ -117,8 +117,9 @@ def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
     """Return the files of the transformer in a folder.
 
     Args:
-        name: of the encoder, for messages.
-        pin: expected SHA-256 of the first file of weights. Empty expects none.
+        name: name of the encoder, for messages.
+        folder: folder with config, tokenizer and weights.
+        pin: expected SHA-256 of the first file of weights. If it is empty, any weights will do.
 
     Raises:
         EncoderError: the folder holds no transformer, no weights, or weights with another hash than the pin.

@@ -36,31 +36,32 @@ _BANDS = 16
 _RUN = 3
 #: fewest words of a text whose runs are compared
 _FEWEST_WORDS = 12
-#: most words of a text that are read. Of a longer text its two ends are
+#: most words of a text that are compared. Of a longer text only the two ends are compared
 _MOST_WORDS = 512
-#: a group of copies with more than this share and this number of prompts is a form that much of the traffic
-#: has. Its prompts are split like other prompts
+#: largest share, and largest number, of prompts in a group of copies. A larger group is a form that much of
+#: the traffic has, and its prompts count as different prompts
 TEMPLATE_SHARE = 0.02
 TEMPLATE_LEAST = 10
-#: a group of one template with more than this share and this number of prompts is a task. Its prompts differ
-#: by what fills the slots
+#: largest share, and largest number, of prompts in a group of one template. A larger group is a task, and its
+#: prompts count as different prompts
 _TASK_SHARE = 0.015
 _TASK_LEAST = 20
-#: neighbouring words that more than this share of the texts have belong to a system prompt or to a task
+#: largest share of the texts that have a rare pair of neighbouring words. Other pairs belong to a system
+#: prompt or to a task
 _COMMON_SHARE = 0.1
-#: most places in which two prompts of a template differ
+#: most places (slots) in which two prompts of a template differ
 _SLOTS = 4
 #: least share, and least number, of words in which two prompts of a template do not differ
 _KEPT = 0.5
 _FEWEST_KEPT = 4
-#: most words of one such place. A longer place is a text of its own
+#: most words of one slot
 _LONGEST_SLOT = 12
-#: share of equal words that is enough for any number of places
+#: share of equal words at which two prompts are of one template, whatever the number of slots
 _MOSTLY_KEPT = 0.8
 #: least share of pairs of neighbouring words of the longer prompt that two prompts of one template have in
 #: common. Four slots in ten words leave this share
 _PAIRS_KEPT = 0.15
-#: most different texts among which templates are looked for. In a larger table a template matters little
+#: most different texts among which templates are looked for. A larger table is not searched
 _MOST_TEXTS = 20_000
 _SPACE = re.compile(r"\s+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -70,8 +71,9 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     """Return the number of each prompt's group of near-copies, shape [n].
 
     The number of a group is the position of its first text among all different texts in alphabetical order. A
-    group of copies with more than `TEMPLATE_SHARE` and `TEMPLATE_LEAST` prompts is dissolved. A group of one
-    template with more than `_TASK_SHARE` and `_TASK_LEAST` prompts is dissolved into its groups of copies.
+    group of copies with more prompts than both `TEMPLATE_SHARE` and `TEMPLATE_LEAST` is dissolved into single
+    texts. A group of one template with more prompts than both `_TASK_SHARE` and `_TASK_LEAST` is dissolved
+    into its groups of copies.
     """
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     copies = _groups_of_copies(texts.tolist())
@@ -218,8 +220,8 @@ class _Pairs(NamedTuple):
     Attributes:
         text: index of the text of each pair, shape [p].
         code: number of the two words, shape [p]. Equal words have equal numbers.
-        is_rare: True for words that few texts have beside each other, shape [p]. Pairs that more than a tenth
-            of the texts have belong to a system prompt, or to the task.
+        is_rare: True for a pair that at most a tenth of the texts have, or at most 20, shape [p]. Other pairs
+            belong to a system prompt, or to the task.
     """
 
     text: np.ndarray
@@ -239,7 +241,7 @@ def _pairs_of_words(words: list[list[str]]) -> _Pairs:
 
 
 def _own_words(words: list[list[str]], pairs: _Pairs) -> list[list[str]]:
-    """Return of each text the words that stand in no pair that many texts have."""
+    """Return the words of each text without the words of its common pairs (`_Pairs.is_rare` is False)."""
     starts = np.searchsorted(pairs.text, np.arange(len(words) + 1))
     own = []
     for i, parts in enumerate(words):
@@ -252,7 +254,9 @@ def _own_words(words: list[list[str]], pairs: _Pairs) -> list[list[str]]:
 
 
 def _candidates(text: np.ndarray, code: np.ndarray, count: int) -> Iterator[tuple[int, int]]:
-    """Yield two texts that share enough pairs of words to be of one template, the most alike two first.
+    """Yield the indices of two texts that share enough pairs of words to be of one template.
+
+    The most alike texts come first.
 
     A text is compared only with the next text that has the same pair of words, so that the number of
     comparisons grows with the number of words and not with its square.
@@ -287,7 +291,7 @@ def _candidates(text: np.ndarray, code: np.ndarray, count: int) -> Iterator[tupl
 
 
 def _are_of_one_template(one: list[str], other: list[str]) -> bool:
-    """Return True if two texts, given as words, differ in a few slots or in few of their words."""
+    """Return True if two texts, given as words, differ in a few short slots or in few of their words."""
     longer = max(len(one), len(other))
     changes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
     kept = 0

@@ -10,7 +10,7 @@ from typing import Any
 
 from cabs_core.base.errors import DataError
 
-#: what numpy arrays are made of (the first module name is that of numpy 2, the second that of numpy 1)
+#: (module, name) of the globals in pickles of numpy arrays, of numpy 2 (`_core`) and of numpy 1 (`core`)
 NUMPY_GLOBALS = frozenset(
     [("numpy", "dtype"), ("numpy", "ndarray")]
     + [
@@ -24,7 +24,7 @@ NUMPY_GLOBALS = frozenset(
     ]
     + [("_codecs", "encode")]
 )
-#: what a pandas DataFrame of plain columns is made of, from pandas 1.0 on
+#: globals in pickles of pandas data frames with plain columns, from pandas 1.0 on
 PANDAS_GLOBALS = NUMPY_GLOBALS | {
     ("builtins", "slice"),
     ("__builtin__", "slice"),

@@ -15,7 +15,7 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 class LogSource(Strict):
-    """A log of calls, and how the log is written."""
+    """Section `source` of a pool of a log: the log of calls, and how the log is written."""
 
     kind: Literal["logs"]
     #: an event log (SQLite), a table, or the log of another tool; relative to CABS_DATA_DIR or the pool file
@@ -26,8 +26,8 @@ class LogSource(Strict):
     rows: Text | None = None  #: dotted path to the rows in a JSON document, such as results.results
     #: {word: score in units of score_range}, such as {C: 1, I: 0, P: 0.5}
     score_words: dict[Text, Score] | None = Field(None, max_length=1000)
-    #: True: the policy that drew the models learnt meanwhile, and rows are in order of time. Intervals then
-    #: hold at any time
+    #: True: the policy that drew the models learnt while the log was written, and rows are in order of time.
+    #: The intervals of estimates then allow for it, and hold at any time
     adaptive: bool = False
 
 
@@ -37,7 +37,7 @@ class LogPool(Pool):
     logged: ClassVar[Literal[True]] = True
     collected: ClassVar[Literal[False]] = False
     described: ClassVar[str] = "a log, which knows one model's outcome on each prompt"
-    # Settings that the chain reads of every pool. They are fixed here, since a log knows one model's outcome
+    # The stages read these settings of every pool. They are fixed here, since a log knows one model's outcome
     # a prompt.
     predicts: ClassVar[bool] = False
     later_models: ClassVar[Mapping[str, str]] = {}
@@ -50,11 +50,11 @@ class LogPool(Pool):
     router: LogRouter = LogRouter()
     #: the worst and the best score that can be given; they count as 0 and 1
     score_range: tuple[Score, Score] = (0.0, 1.0)
-    #: {model: price}. Costs are tokens x price instead of a cost column; if `missing` is `price`, only
-    #: missing costs are. A price has the fields of `price` in the upstreams file: cached tokens, long
-    #: prompts, tiers and searches count
+    #: {model: price}. Costs are computed from tokens and prices; they replace the cost column, or with
+    #: `missing: price` only fill in missing costs. A price has the fields of `price` in the upstreams file,
+    #: so cached tokens, long prompts, tiers and searches count
     prices: dict[str, CallPrice] = Field({})
-    #: {model: constant USD per call}, for models without prices; used like prices
+    #: {model: constant USD per call}, for models without prices; replaces or fills in costs as `prices` does
     cost_per_call: CallCosts = Field({})
     #: treatment of decisions without a cost: left out, refused, or priced
     missing: Literal["drop_queries", "error", "price"] = "drop_queries"

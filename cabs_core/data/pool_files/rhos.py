@@ -74,9 +74,10 @@ def parse_rho_key(key: str) -> float:
 def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
     """Return a grid of rhos that fits the models' mean costs (USD per call): 0 and round values.
 
-    At the smallest round value the dearest model's extra cost over the cheapest model weighs about a
-    hundredth of a right answer. At the largest one a call of the median model costs about half of the value
-    of a right answer. The values are 1, 2 and 5 times the powers of ten, so that small changes of the costs
+    At the smallest round value the dearest model's extra cost over the cheapest model (or its whole cost, if
+    all models cost the same) weighs about a hundredth of a right answer. At the largest one a call of the
+    median model that is not free costs about half of the value of a right answer; this rho is at least ten
+    times the smallest. The values are 1, 2 and 5 times the powers of ten, so that small changes of the costs
     leave the grid as it is. If all costs are 0, rho changes nothing, and the grid is (0,).
 
     Raises:
@@ -100,7 +101,7 @@ def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
 
 
 def _nearest_by_ratio(values: Sequence[float], rho: float) -> int:
-    """Return the index of the value whose ratio to a rho, moved into the allowed range, is nearest to 1."""
+    """Return the index of the value nearest to a rho by ratio. A rho out of range is clipped first."""
     allowed = min(max(rho, SMALLEST), LARGEST / 10)
     return min(range(len(values)), key=lambda index: abs(math.log(values[index] / allowed)))
 

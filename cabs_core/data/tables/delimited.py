@@ -25,8 +25,8 @@ _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "vertical ba
 class Delimited(Table):
     """A CSV or TSV file as a table, in which every field is text.
 
-    A row with more or fewer fields than the header is an error. Unused columns may have any name. A row with
-    only empty cells is no record, and counts in the numbers of the rows.
+    A row with more or fewer fields than the header is an error. Columns that are not read may have any name.
+    A row with only empty cells is left out, but counts in the row numbers of messages.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,7 +69,7 @@ class Delimited(Table):
         """Raise DataError if the first line is a title above the header.
 
         Args:
-            following: cells of the line after it.
+            following: cells of the line after the first.
         """
         filled = [name for name in self.columns if name.strip()]
         if len(filled) == 1 < sum(1 for cell in following if cell.strip()):
@@ -97,7 +97,7 @@ class Delimited(Table):
         """Raise an error for a field whose quote is not closed, since it would hold the rows that follow.
 
         Such a field ends at a quote that begins another field, so that text follows the quote, or it ends
-        with the file. The file is read once for it, row by row.
+        with the file. The whole file is read, row by row.
 
         Raises:
             DataError: a quote is not closed; the line on which the row begins is named.
