@@ -33,23 +33,23 @@ if TYPE_CHECKING:
 
 FORMAT = 1
 DIM = 256
-#: Largest vocabulary. A larger one makes an array that is no longer small beside the transformer.
+#: Largest vocabulary. With more pieces the array would not be small in comparison with the transformer.
 MOST_PIECES = 100_000
-#: Parameter `a` of the weight a / (a + p) for a piece of probability p, as in the paper of the weight
+#: Parameter `a` of the weight a / (a + p) for a piece of probability p (Arora, Liang and Ma 2017)
 SMOOTHING = 1e-4
 #: Pieces that a vocabulary reserves and no text contains, as BERT names them
 _RESERVED = re.compile(r"\[unused\d+\]")
 
 
 class StaticEncoder:
-    """Mean of the vectors of a prompt's pieces.
+    """Encoder that embeds a prompt as the mean of the vectors of its pieces.
 
     Args:
         vectors: one row for every piece id, float16 `[pieces, dim]`. The row of a piece without a vector,
             such as a special token, is zero, and the piece is left out of the mean.
         tokenizer: JSON of the transformer's tokenizer.
-        max_length: pieces that are read; longer prompts are cut.
-        normalize: scale to unit length. A prompt without any piece stays zero.
+        max_length: number of pieces that are read; longer prompts are cut.
+        normalize: True scales embeddings to unit length. That of a prompt without any piece stays zero.
     """
 
     pooling: ClassVar[str] = "static"
@@ -66,8 +66,10 @@ class StaticEncoder:
 
     @staticmethod
     def identity(encoder: Encoder, fit_prompts: Sequence[str]) -> str:
-        """Return 16 hex characters that name the embeddings, by the distilled array and the way prompts are "
-        "read."""
+        """Return a hash of 16 hex characters of the distilled array, `max_length` and `normalize`.
+
+        `fit_prompts` is ignored, since this encoder is not fitted.
+        """
         settings = {
             "array": _array_identity(resolve(_transformer_of(encoder))),
             "max_length": encoder.max_length,
@@ -77,7 +79,7 @@ class StaticEncoder:
 
     @classmethod
     def make(cls, encoder: Encoder, fit_prompts: Sequence[str]) -> Self:
-        """Read the distilled array from `CABS_HOME`, or distil it and keep it there.
+        """Return the encoder with the distilled array in `CABS_HOME`. A missing array is distilled first.
 
         Raises:
             EncoderError: `encoder.of` cannot be found or loaded, is no transformer, has a tokenizer without
@@ -98,8 +100,7 @@ class StaticEncoder:
             )
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return arrays and JSON values from which `restore` makes the same encoder, without the "
-        "transformer."""
+        """Return arrays and JSON values from which `restore` makes the encoder without its transformer."""
         values = {
             "tokenizer": self.tokenizer,
             "max_length": self.max_length,
@@ -109,7 +110,7 @@ class StaticEncoder:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> Self:
-        """Return the encoder whose `state` this is."""
+        """Return the encoder whose `state` returned these arrays and values."""
         return cls(
             arrays["vectors"],
             values["tokenizer"],
@@ -121,8 +122,8 @@ class StaticEncoder:
         """Embed texts.
 
         Returns:
-            (vectors `[n, dim]` float32, counts `[n, 2]`: pieces read, and pieces cut off the part of the text
-            that was tokenised, at least 1 if anything was cut off).
+            (vectors `[n, dim]` float32, counts `[n, 2]`: pieces read, and pieces cut off). Of a very long
+            text only a first part is tokenised (`TokenWindow`), and only the pieces cut off this part count.
         """
         vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         counts = np.zeros((len(texts), 2), dtype=np.int64)
@@ -177,8 +178,12 @@ def distil(files: EncoderFiles) -> tuple[np.ndarray, str]:
 
 
 def piece_vectors(encoder: TransformerEncoder, ids: np.ndarray) -> np.ndarray:
-    """Return the embedding of every piece alone between the transformer's special tokens, float32 `[pieces, "
-    "width]`."""
+    """Return the embedding of every piece as a text of its own, float32 `[pieces, width]`.
+
+    Args:
+        encoder: the transformer. Its special tokens are put around each piece.
+        ids: token ids of the pieces.
+    """
     from cabs_core.data.encoders.transformer import TokenIds  # noqa: PLC0415  (torch takes seconds)
 
     example = encoder.tokenizer.backend_tokenizer.encode("a", add_special_tokens=True)
@@ -191,10 +196,9 @@ def piece_vectors(encoder: TransformerEncoder, ids: np.ndarray) -> np.ndarray:
 
 @one_blas_thread()
 def principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """Return the coordinates of the rows along their first principal components, float64 `[n, min(dim,
-    width)]`.
+    """Return the rows' coordinates on the first principal components, float64 `[n, min(dim, width)]`.
 
-    The largest entry of every component is positive, so that the result has no sign left open.
+    The entry of largest absolute value of every component is positive, which determines the signs.
     """
     centred = vectors.astype(np.float64)
     centred -= centred.mean(axis=0)
@@ -218,7 +222,11 @@ def rank_weights(pieces: int) -> np.ndarray:
 
 
 def _transformer_of(encoder: Encoder) -> Encoder:
-    """Return the settings of the transformer to distil. All on which the array does not depend is fixed."""
+    """Return the settings of the transformer to distil: its name and revision, with defaults for the rest.
+
+    Raises:
+        EncoderError: `encoder.of` names an encoder that is no transformer.
+    """
     assert encoder.of is not None  # the settings give it a default
     record = encoder_record(encoder.of)
     if record is not None and record.path:
@@ -230,7 +238,7 @@ def _transformer_of(encoder: Encoder) -> Encoder:
 
 
 def _array_identity(files: EncoderFiles) -> str:
-    """Return 16 hex characters of all on which the distilled array depends. It is distilled in float32."""
+    """Return a hash of 16 hex characters of all on which the distilled float32 array depends."""
     settings = {
         "format": FORMAT,
         "dim": DIM,

@@ -30,7 +30,12 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 @dataclass
 class TokenIds:
-    """Token ids of some prompts: ids[i] is an int64 array; `dropped[i]` tokens were cut off."""
+    """Token ids of n prompts.
+
+    Attributes:
+        ids: int64 array of token ids for every prompt.
+        dropped: number of tokens that were cut off each prompt, `[n]`.
+    """
 
     ids: list[np.ndarray]
     dropped: np.ndarray
@@ -43,7 +48,13 @@ class TokenIds:
 
 @dataclass
 class ForwardStats:
-    """Totals of the forward passes."""
+    """Totals of the forward passes.
+
+    Attributes:
+        tokens: tokens of prompts.
+        padded: tokens with padding.
+        halvings: number of times that a batch was halved for lack of memory.
+    """
 
     tokens: int = 0
     padded: int = 0
@@ -58,16 +69,19 @@ class ForwardStats:
 
 
 class TransformerEncoder:
-    """Loads an encoder and computes embeddings.
+    """Transformer with its tokenizer, loaded on a device, that computes embeddings.
 
     Args:
-        files: what `resolve` found.
-        max_length: tokens kept per prompt, lowered to what the model's positions allow.
-        normalize: scale to unit length.
+        files: the encoder's files, as `resolve` returns them.
+        max_length: tokens kept per prompt, lowered to the limits of the tokenizer and of the network.
+        normalize: True scales embeddings to unit length.
         device: 'cpu', 'cuda' or 'cuda:N'.
         dtype: 'float32' or 'bfloat16'.
-        batch_tokens: tokens computed at once, padding included; None: what suits the device.
-        model: a network to use instead of the one in `files.folder`. `encode` takes its `TokenIds`.
+        batch_tokens: tokens computed at once, padding included; None: `CPU_TOKENS` or `CUDA_TOKENS`.
+        model: a network to use instead of the one in `files.folder`. The encoder then has no tokenizer.
+
+    Raises:
+        EncoderError: the files cannot be loaded.
     """
 
     def __init__(
@@ -177,8 +191,7 @@ class TransformerEncoder:
         return TokenIds(ids, dropped)
 
     def _tokenize_in_rust(self, texts: list[str]) -> TokenIds:
-        """Tokenize by the Rust tokenizer itself, since a GPU waits less for it than for the wrapper of "
-        "transformers."""
+        """Tokenize by the Rust tokenizer itself, which is faster than the wrapper of transformers."""
         encodings = self._rust.encode_batch_fast(texts)
         ids = [np.array(encoding.ids, dtype=np.int64) for encoding in encodings]
         special = self.tokenizer.num_special_tokens_to_add(pair=False)
@@ -220,8 +233,11 @@ class TransformerEncoder:
             torch.set_num_threads(threads)
 
     def _batch(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
-        """Return the embeddings of one batch on the host, computed in parts if it does not fit into "
-        "memory."""
+        """Return the embeddings of one batch on the host. A batch that does not fit into memory is halved.
+
+        Raises:
+            EncoderError: a single prompt does not fit into memory.
+        """
         if len(rows) > self._rows_that_fit:
             parts = np.array_split(rows, -(-len(rows) // self._rows_that_fit))
             return torch.cat([self._batch(tokens, part) for part in parts])
@@ -291,7 +307,8 @@ class TransformerEncoder:
         """Return the embedding of every prompt, `[n, e]`, from its token states `[n, t, e]`.
 
         Args:
-            mask: `[n, t]`, 1 for a token. None if every state is of a token.
+            states: last hidden states of the network.
+            mask: `[n, t]`, 1 for a token and 0 for padding. None if there is no padding.
         """
         if self.files.pooling == "cls":
             vectors = states[:, 0]
@@ -326,8 +343,7 @@ def choose_device(device: str) -> str:
 
 
 def choose_dtype(dtype: str, device: str) -> str:
-    """Return the numeric type: for 'auto' it is bfloat16 if the hardware multiplies it natively, else "
-    "float32."""
+    """Return the numeric type: for 'auto' bfloat16 if the hardware multiplies it natively, else float32."""
     if dtype != "auto":
         return dtype
     if device.startswith("cuda"):

@@ -33,13 +33,14 @@ NOISE = 0.3
 def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np.ndarray:
     """Return the split of every query under a stress condition, `[n]` 'train' | 'validation' | 'test'.
 
-    task_shift: the tasks in `split.test_tasks`, else a random half of them, are the test split. severe_shift:
-    the tasks in `split.test_tasks`, which must be given. Every other condition: `make_splits`.
+    task_shift: the tasks in `split.test_tasks`, else a random half of all tasks, are the test split.
+    severe_shift: the tasks in `split.test_tasks`, which must be given, are the test split. Every other
+    condition: the split is that of `make_splits`.
 
     Raises:
-        PoolError: severe_shift without split.test_tasks.
-        PolicyError: unknown condition.
-        DataError: an empty split or unknown task.
+        PoolError: the condition is severe_shift, and split.test_tasks is empty.
+        PolicyError: the condition is unknown.
+        DataError: a split is empty, or a task is unknown.
     """
     if not condition_that_changes(condition, "splits"):
         return make_splits(outcomes, split)
@@ -71,10 +72,12 @@ def splits_of_pool(outcomes: Outcomes, pool: ModelPool) -> list[np.ndarray]:
 
 
 def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none", seed: int = 0) -> Outcomes:
-    """The outcomes with offline labels altered as the condition says; the same object where it alters none.
+    """Return the outcomes with the scores of the train and validation splits altered by a stress condition.
+
+    If the condition alters no scores, the same object is returned.
 
     Raises:
-        PolicyError: unknown condition.
+        PolicyError: the condition is unknown.
     """
     if not condition_that_changes(condition, "labels"):
         return outcomes
@@ -91,11 +94,11 @@ def outcomes_under(outcomes: Outcomes, split: np.ndarray, condition: str = "none
 def routed_outcomes(
     outcomes: Outcomes, split: np.ndarray, seed: int = 0
 ) -> tuple[Outcomes, np.ndarray | None]:
-    """Return the outcomes that a router meets, and the time of each query, `[n]`: 0 before the change, 1
-    after it.
+    """Return the outcomes that a router meets if models change, and the time of each query, `[n]`.
 
-    A random half of the test queries, by the seed, is answered by the models' later versions. The times are
-    None if no model has a later version.
+    A random half of the test queries, by the seed, is answered by the models' later versions and has time 1;
+    all other queries have time 0. Latencies are left out unless both versions have them. The times are None
+    if no model has a later version.
     """
     if outcomes.later_scores is None or outcomes.later_costs is None:
         return outcomes, None
@@ -116,11 +119,10 @@ def routed_outcomes(
 
 
 def corrupted_scores(scores: np.ndarray) -> np.ndarray:
-    """Return offline scores `[N, K]` with labels exchanged between arms: the best arm gets the worst one's,
-    and so on.
+    """Return scores `[N, K]` with exchanged columns: the best arm gets those of the worst arm, and so on.
 
-    Arms are ranked by mean score. The arm of rank k receives the column of rank K - 1 - k. Everything learnt
-    offline from the labels is wrong, while every column remains a real one.
+    Arms are ranked by mean score. The arm of rank k receives the column of rank K - 1 - k, so the result
+    ranks the arms in reverse.
     """
     y = np.asarray(scores, dtype=np.float64)
     rank = np.argsort(y.mean(axis=0), kind="stable")
@@ -130,10 +132,9 @@ def corrupted_scores(scores: np.ndarray) -> np.ndarray:
 
 
 def noisy_scores(scores: np.ndarray, seed: int = 0) -> np.ndarray:
-    """Return offline scores `[N, K]` with a random share `NOISE` of each arm's labels permuted among the
-    queries.
+    """Return scores `[N, K]` with a random share `NOISE` of each arm's scores permuted among the queries.
 
-    The arms' mean scores stay as they are. The labels say less about the prompts.
+    The arms' mean scores stay as they are, and the scores depend less on the prompts.
     """
     y = np.array(scores, dtype=np.float64)
     generator = _generator("noisy_oracle", seed)

@@ -42,8 +42,8 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         pool: the pool, for its split and its setting of `missing`.
 
     Raises:
-        DataError: a cost is missing (with `missing: error`), a propensity is missing or 0, or a model has too
-            few answers to learn from.
+        DataError: no decision has a score and a cost, a cost is missing (with `missing: error`), a propensity
+            is missing or 0, or a model has fewer than `FEWEST` scored decisions on train prompts.
     """
     scored = ~np.isnan(raw.scores)
     priced = scored & ~np.isnan(np.full(scored.shape, np.nan) if raw.costs is None else raw.costs)
@@ -86,8 +86,7 @@ def completed(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def predicted_from(table: Outcomes, train: np.ndarray) -> Outcomes:
-    """Return the table of a log with scores and costs of models that did not answer predicted from some
-    prompts.
+    """Return the table of a log with predicted scores and costs for the models that did not answer.
 
     Args:
         table: outcomes of a log.
@@ -104,7 +103,9 @@ def predicted_from(table: Outcomes, train: np.ndarray) -> Outcomes:
 
 
 def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Outcomes:
-    """Return outcomes whose scores and costs are 0, until predicted, where the model did not answer.
+    """Return outcomes with the real cells, and 0 as score and cost in all other cells.
+
+    Latencies are left out.
 
     Args:
         kept: outcomes with missing cells.
@@ -122,8 +123,13 @@ def answered_table(kept: RawOutcomes, answered: np.ndarray, **report: Any) -> Ou
 
 
 def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
-    """Return {model: number of decisions without a score} of decisions that have another value, such as a
-    cost.
+    """Return {model: number of its decisions without a score}.
+
+    The model of such a decision is known by another value in its cell, such as a cost.
+
+    Args:
+        raw: decisions of a log.
+        scored: bool `[n, K]`, True for cells with a score.
     """
     known = np.zeros(scored.shape, dtype=bool)
     for cells in (raw.costs, raw.input_tokens, raw.output_tokens, raw.propensities):
@@ -133,11 +139,15 @@ def _unscored(raw: RawOutcomes, scored: np.ndarray) -> dict[str, int]:
 
 
 def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
-    """Return features of the wording and the logarithm of the length of prompts, fitted on train prompts,
-    `[n, d]`.
+    """Return features of n prompts, `[n, d]`, fitted on the train prompts.
 
-    Features of the wording are the first components of the encoder `tfidf-svd`. It reads runs of characters,
-    so that texts without spaces between words, such as Chinese and Japanese, give as much as others.
+    The features are the standardised logarithm of the length and the first components of the encoder
+    `tfidf-svd`, which reads runs of characters and therefore suits texts without spaces between words, such
+    as Chinese and Japanese. If the train prompts are too few to fit the encoder, only the length is left.
+
+    Args:
+        prompts: n texts.
+        train: indices of the train prompts.
     """
     lengths = np.log1p([len(p) for p in prompts])[:, None]
     spread = max(float(lengths[train].std()), 1e-6)
@@ -151,10 +161,16 @@ def prompt_features(prompts: Sequence[str], train: np.ndarray) -> np.ndarray:
 def predicted_cells(
     features: np.ndarray, train: np.ndarray, answered: np.ndarray, outcomes: np.ndarray
 ) -> np.ndarray:
-    """Return predictions of scores or costs, `[n, K]`, within the range of a model's answers; 0 without any
-    answer.
+    """Return predictions of scores or costs by a ridge regression for each model, `[n, K]`.
 
-    The penalty of each model's ridge regression is chosen by leave-one-out.
+    Predictions are clipped to the range of the model's train cells; a model without any has predictions of 0.
+    The penalty of each regression is chosen by leave-one-out.
+
+    Args:
+        features: features of n prompts, `[n, d]`.
+        train: indices of the train prompts.
+        answered: bool `[n, K]`, True for real cells.
+        outcomes: scores or costs, `[n, K]`, of which only real cells are read.
     """
     from sklearn.linear_model import RidgeCV  # noqa: PLC0415  (scikit-learn takes a second)
 

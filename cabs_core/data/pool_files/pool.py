@@ -241,7 +241,7 @@ class Pool(Strict):
 
 
 class ReplayedPool(Pool):
-    """Fields of pools that get a table with the scores of several models on each prompt."""
+    """Fields of pools whose policies are replayed, on a table with several models' scores on each prompt."""
 
     described: ClassVar[str]  #: name of this kind of pool's source in messages
 
@@ -253,7 +253,10 @@ class ReplayedPool(Pool):
     router: Deployed = Deployed()
 
     def _why_one_fold(self) -> str:
-        """Return the reason of every pool, or that cells are predicted, or that a condition is replayed."""
+        """Return the reason why the prompts can be split in one way only, or '' if folds can be made.
+
+        Further reasons of a replayed pool are predicted cells and a stress condition.
+        """
         reason = super()._why_one_fold()
         if reason:
             return reason

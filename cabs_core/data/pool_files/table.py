@@ -34,7 +34,7 @@ def _known_source(kind: str) -> str:
 
 
 class FileSource(Strict):
-    """A table of the user."""
+    """Section `source` for a table of the user."""
 
     kind: Literal["file"]
     path: Text  #: .parquet, .csv or .jsonl; relative to CABS_DATA_DIR or the pool file
@@ -43,7 +43,7 @@ class FileSource(Strict):
 
 
 class SyntheticSource(Strict):
-    """Generated prompts and outcomes."""
+    """Section `source` for generated prompts and outcomes."""
 
     kind: Literal["synthetic"]
     queries: int = Field(1500, ge=50, le=200_000)  #: number of prompts
@@ -51,7 +51,7 @@ class SyntheticSource(Strict):
 
 
 class PublishedSource(Strict):
-    """A published table, which is downloaded."""
+    """Section `source` for a published table, which is downloaded."""
 
     kind: Literal["routerbench", "sprout"]
     #: a local folder with the files, read instead of the network; a relative path means beside the pool file
@@ -59,7 +59,7 @@ class PublishedSource(Strict):
 
 
 class OpenLlmSource(Strict):
-    """The Open LLM Leaderboard v2, which is downloaded."""
+    """Section `source` for the Open LLM Leaderboard v2, which is downloaded."""
 
     kind: Literal["openllm_v2"]
     mirror: Text | None = None  #: a local folder with the files, read instead of the network
@@ -67,7 +67,10 @@ class OpenLlmSource(Strict):
 
 
 class PluginSource(Strict):
-    """A source of another package (entry point `cabs.sources`). The package decides which fields it reads."""
+    """Section `source` for a source of another package (entry point `cabs.sources`).
+
+    The package decides which of the fields it reads.
+    """
 
     kind: Annotated[str, AfterValidator(_known_source)]
     path: Text | None = None  #: required if the source's record says that it reads a table
@@ -101,7 +104,7 @@ def table_source_class(kind: Any) -> type[Strict]:
 
 
 def _tag(source: Any) -> str:
-    """Return the tag of the union `TableSource` for a source, a mapping or a model.
+    """Return the tag in the union `TableSource` of a source, which is a mapping or a pydantic model.
 
     Tags stand in brackets, so that messages can leave them out of the place of a fault.
     """
@@ -130,21 +133,21 @@ class TablePool(ReplayedPool):
     described: ClassVar[str] = "a table"
 
     source: TableSource
-    #: {name shown: name in the source of its later version}. Half of the test queries come after the change
+    #: {name shown: name in the source of its later version}, which answers half of the test queries
     later_models: dict[str, Text] = Field({})
     #: source kind file: the worst and the best score that can be given; they count as 0 and 1
     score_range: tuple[Score, Score] = (0.0, 1.0)
-    #: {model: price}. Costs are tokens x price instead of a cost column; if `missing` is `price`, only
-    #: missing costs are
+    #: {model: price}. Costs are computed from tokens and prices; they replace the cost column, or with
+    #: `missing: price` only fill in missing costs
     prices: Prices = Field({})
-    #: {model: constant USD per call}, for models without prices; used like prices
+    #: {model: constant USD per call}, for models without prices; replaces or fills in costs as `prices` does
     cost_per_call: CallCosts = Field({})
     #: {model: mean cost in USD}. The model's costs are multiplied by one factor that gives this mean
     rescale_mean_cost: dict[str, Annotated[float, Field(gt=0, le=MOST_USD)]] = Field({})
     #: mean cost over queries and models in USD. All costs are multiplied by one factor that gives this mean
     rescale_grand_mean_cost: float | None = Field(None, gt=0, le=MOST_USD)
-    #: treatment of queries for which some model has no score or no cost: left out, predicted, refused, or
-    #: priced first
+    #: treatment of queries for which some model has no score or no cost: they are dropped, missing cells are
+    #: predicted, the table is refused, or missing costs are priced and queries with other gaps dropped
     missing: Literal["drop_queries", "predict", "error", "price"] = "drop_queries"
     #: benchmark of the paper whose figures are shown beside ours
     paper_benchmark: Literal["routerbench", "sprout", "openllm"] | None = None
