@@ -114,6 +114,7 @@ class TransformerEncoder:
         self._rows_that_fit = 1 << 30
 
     def _load(self) -> Any:
+        """Load tokenizer and network, and return the network; of an encoder-decoder only the encoder."""
         from transformers import AutoModel, AutoTokenizer  # noqa: PLC0415  (seconds, not always needed)
         from transformers.utils import logging  # noqa: PLC0415  (seconds, not always needed)
 
@@ -145,6 +146,7 @@ class TransformerEncoder:
         return model.to(self.device)
 
     def _longest(self, most: int) -> int:
+        """Return the most tokens per prompt, at most `most`, that tokenizer and network allow."""
         config = self.model.config
         # a tokenizer without a limit says so with a huge number
         if self.tokenizer is None:
@@ -222,6 +224,7 @@ class TransformerEncoder:
         return out
 
     def _on_cores(self, tokens: TokenIds, batches: list[np.ndarray]) -> list[torch.Tensor]:
+        """Return the embeddings of every batch, computed side by side on one thread each."""
         threads = torch.get_num_threads()
         try:
             torch.set_num_threads(1)
@@ -263,6 +266,10 @@ class TransformerEncoder:
 
     @torch.inference_mode()
     def _pass(self, tokens: TokenIds, rows: np.ndarray) -> torch.Tensor:
+        """Return the embeddings of the prompts in some rows from one forward pass, float32 on the host.
+
+        On CUDA the copy to the host may still be running.
+        """
         cuda = self.device.type == "cuda"
         lengths = tokens.lengths[rows]
         longest = int(lengths.max())
@@ -284,6 +291,7 @@ class TransformerEncoder:
         return host.copy_(vectors, non_blocking=True)
 
     def _states(self, ids: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Return the last hidden states of the network, `[n, t, e]`, for padded token ids `[n, t]`."""
         mask = torch.ones_like(ids) if mask is None else mask
         reduced = self.dtype == torch.bfloat16
         with self._attention(), torch.autocast(self.device.type, torch.bfloat16, enabled=reduced):
