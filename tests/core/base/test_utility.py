@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from cabs_core.base import utility as formula
 from cabs_core.base.compiled import utility as compiled
 from cabs_core.base.compiled.utility import clip01, value_and_slope
-from cabs_core.base.utility import binary_share, clipped_utility, expected_utility, margin, price, utility
+from cabs_core.base.utility import (
+    binary_share,
+    clipped_utility,
+    expected_utility,
+    margin,
+    may_keep,
+    middle_rho,
+    price,
+    utility,
+    worth_a_switch,
+)
 from cabs_core.router import budget
 
 
@@ -31,6 +41,7 @@ def test_linear_rule_for_scores_that_do_not_vary():
     assert expected_utility([0.6], [1e-3], 500.0, share=0.0)[0] == pytest.approx(0.1)
     assert expected_utility([0.6], [1e-3], 500.0, share=1.0)[0] == pytest.approx(0.3)
     assert expected_utility([0.6], [1e-3], 500.0, share=0.5)[0] == pytest.approx(0.2)
+    assert expected_utility([0.6], [1e-3], 500.0)[0] == pytest.approx(0.3)
 
 
 def test_share_of_binary_scores():
@@ -38,6 +49,8 @@ def test_share_of_binary_scores():
     f = rng.random((4000, 3))
     assert binary_share((rng.random((4000, 3)) < f).astype(float), f) == pytest.approx(1, abs=0.05)
     assert binary_share(f, f) == 0.0
+    graded = np.array([[0.25], [0.75]])  # (y - f)^2 is 1/16, f (1 - f) is 1/4
+    assert binary_share(graded) == pytest.approx(0.25)
     assert binary_share(np.array([[0.0, 1.0], [1.0, 1.0]])) == 1.0
 
 
@@ -45,6 +58,45 @@ def test_latency():
     assert utility([1.0], [1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
     with pytest.raises(ValueError, match="no latencies"):
         utility([1.0], [0.0], 0.0, None, 0.1)
+
+
+def test_latency_lowers_the_clipped_utility_too():
+    assert clipped_utility([1.0], [1e-3], 100.0, [2.0], 0.1)[0] == pytest.approx(0.7)
+    assert clipped_utility([1.0], [1e-3], 100.0, [2.0])[0] == pytest.approx(0.9)
+
+
+def test_the_middle_rho_is_the_lower_median():
+    assert [middle_rho(rhos) for rhos in ([7.0], [9, 1], [900, 0, 300], [4, 3, 2, 1])] == [
+        7.0,
+        1.0,
+        300.0,
+        2.0,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sticky", "in_tools", "kept"),
+    [
+        ("session", False, True),
+        ("session", True, True),
+        ("tools", False, False),
+        ("tools", True, True),
+        ("off", False, False),
+        ("off", True, False),
+    ],
+)
+def test_a_turn_keeps_its_model_as_the_rule_says(sticky, in_tools, kept):
+    assert may_keep(sticky, in_tools) is kept
+
+
+def test_a_switch_is_worth_it_if_it_gains_more_than_the_cache_saves():
+    scores, costs = np.array([0.5, 0.75]), np.array([0.0, 0.0])
+    # rho lost = .25 is what the switch gains: a tie keeps the model
+    assert not worth_a_switch(scores, costs, 0, rho=1.0, lost=0.25)
+    assert worth_a_switch(scores, costs, 0, rho=1.0, lost=0.249)
+    assert not worth_a_switch(scores, costs, 1, rho=1.0, lost=0.0)
+    assert not worth_a_switch(scores, costs, 0, rho=1.0, lost=0.1, available=np.array([True, False]))
+    assert not worth_a_switch(scores, np.array([0.0, 0.25]), 0, rho=1.0, lost=0.0)
 
 
 def test_compiled_utility_is_that_of_arrays():
