@@ -1,8 +1,9 @@
-"""Affinity R_ij = 1 - 2 |ybar_i - ybar_j| of arms (paper, "Implementation Details") and graphs from it.
+"""Feedback graphs over arms, from the affinity R_ij = 1 - 2 |ybar_i - ybar_j| of their predicted scores ybar.
 
-An edge i -> j says that playing i reveals a surrogate for j. Self loops always exist. The paper draws each
-edge with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|), which is at least 1/2 and larger for
-arms that differ. The paper's text around this formula suggests the opposite. The other graphs are options.
+An edge i -> j says that playing arm i reveals a surrogate for arm j. Self loops always exist. The paper
+("Implementation Details") draws each edge with probability sigma((1 - R_ij) / 2) = sigma(|ybar_i - ybar_j|),
+sigma the logistic function, which is at least 1/2 and larger for arms that differ. The paper's text around
+this formula suggests the opposite. The other kinds of graph in `GRAPHS` are options.
 """
 
 from typing import Any, NamedTuple
@@ -15,7 +16,7 @@ from cabs_core.base.compiled.rng import GRAPH, uniform
 
 
 class EdgeRule(NamedTuple):
-    """Probability of an edge as a function of g = |ybar_i - ybar_j|.
+    """Settings of the probability of an edge as a function of g = |ybar_i - ybar_j|.
 
     In terms of the affinity R, (1 - R)/2 = g and (1 + R)/2 = 1 - g.
 
@@ -70,12 +71,13 @@ def sample_graph(
 ) -> None:
     """Draw the graph of round t into `graph` [K, K] (0.0 or 1.0) and its expectation into `expected` [K, K].
 
-    Every ordered pair has its own uniform draw, number i K + j of round t in the stream GRAPH.
+    Every ordered pair has its own uniform draw, number i K + j of round t in the stream GRAPH. Under a rule
+    with a constant edge probability nothing is drawn, and `graph` equals `expected`.
 
     Args:
         rule: an `EdgeRule`, or a record with its fields.
         is_symmetric: True if both directions of a pair use the draw of i < j.
-        scores: predicted scores [K]. keys: uint64 [purposes, 2], of the random streams.
+        scores: predicted scores [K]. keys: keys of the random streams, uint64 [purposes, 2].
     """
     K = scores.size
     for i in range(K):

@@ -20,12 +20,13 @@ class PolicyOption:
     """An option of a policy.
 
     Attributes:
-        name: as in `build_policy(..., name=value)`.
-        type: of its values, such as `number`, `integer or none`.
-        default: of the policy's default preset.
-        range: such as `>= 0, <= 1`, the choices, or empty where any value of the type is taken.
-        presets: {preset: value} where a preset sets another value.
-        description: what it means; empty where the class's docstring says so.
+        name: the keyword of the option in `build_policy(..., name=value)`.
+        type: type of its values, such as `number` or `integer or none`.
+        default: its value in the policy's default preset.
+        range: its limits, such as `>= 0, <= 1`, or its choices, such as `a | b`; empty where any value of
+            the type is taken.
+        presets: {preset: value} of the presets whose value is not the default.
+        description: meaning of the option; empty where only the docstring of the policy's class gives it.
     """
 
     name: str
@@ -40,7 +41,7 @@ def policy_options(name: str) -> list[PolicyOption]:
     """List the options of a policy, in the order in which its class declares them.
 
     Args:
-        name: of the catalog or of a plug-in; a preset in it changes nothing.
+        name: name of a policy of the catalog or of a plug-in; a preset in it changes nothing.
 
     Raises:
         PolicyError: there is no such policy.
@@ -79,7 +80,10 @@ def _type_and_range(entry: Mapping[str, Any], named: Mapping[str, Any]) -> tuple
 
 
 def signature_text(option: PolicyOption) -> str:
-    """Describe an option on one line, such as `alpha: number = 0.4, >= 0. Description`."""
+    """Describe an option on one line: name, type, default, range, other presets and description.
+
+    An example is `alpha: number = 0.4 (>= 0); literal: 1.0. Description.`.
+    """
     text = f"{option.name}: {option.type} = {option.default!r}"
     text += f" ({option.range})" if option.range else ""
     text += "".join(f"; {preset}: {value!r}" for preset, value in option.presets.items())

@@ -1,4 +1,4 @@
-"""Probability that each arm has the largest of independent normal scores: Thompson sampling's propensity.
+"""Propensities of Thompson sampling: the probability that each arm has the largest independent normal score.
 
 Thompson sampling (LinTS, hier_mix) plays the arm with the largest of one draw of the scores. The probability
 of arm j is the integral of its density times the probability that every other score is smaller,
@@ -24,16 +24,17 @@ import numpy as np
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import NOISE, normal
 
-#: Scores further than this many deviations from their mean are left out: less than 1e-9 of an arm's mass.
+#: Standard deviations from the mean beyond which an arm's scores are left out: less than 1e-8 of its mass.
 REACH = 6.0
-#: Width of a panel in deviations of its narrowest arm, and the smallest part of it that halving goes to.
+#: Width of a panel, in standard deviations of its narrowest arm.
 PANEL_WIDTH = 3.0
+#: Share of that width below which a panel is not halved again.
 NARROWEST_PANEL = 1 / 64
 #: Largest difference between the sum of a panel and its known value.
 TOLERANCE = 1e-4
-#: A panel below which the largest score lies with a smaller probability than this is left out.
+#: A panel is left out if the largest score lies below the panel's upper end with at most this probability.
 NEGLIGIBLE = 1e-9
-#: A deviation below this share of the mean is taken for none: float64 does not resolve such scores.
+#: Share of the mean up to which a standard deviation counts as 0: float64 does not resolve such scores.
 RESOLVED = 1e-14
 #: Least probability of an arm that can be drawn. A logged propensity must not be 0.
 LEAST_PROBABILITY = 1e-9
@@ -101,7 +102,8 @@ def best_probabilities(mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratc
 def _all_below(s: float, mean: np.ndarray, sd: np.ndarray, tops: np.ndarray, passed: float) -> float:
     """Return the probability that all scores lie below s.
 
-    Arms whose top is at or below `passed` lie below s for certain.
+    tops [K] are the upper ends of the arms' scores, mean + REACH sd, or -inf for arms without a deviation. An
+    arm whose top is at or below `passed` lies below s for certain.
     """
     product = 1.0
     for j in range(mean.size):
@@ -114,7 +116,7 @@ def _all_below(s: float, mean: np.ndarray, sd: np.ndarray, tops: np.ndarray, pas
 def _add_panels(
     low: float, high: float, mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratch: np.ndarray
 ) -> None:
-    """Add every arm's integral from low to high to out [K]; scratch [3, K], of which row 0 holds the tops."""
+    """Add every arm's integral from low to high to out [K]; row 0 of scratch [3, K] holds the tops."""
     tops = scratch[0]
     part = scratch[2]
     lower = low
@@ -171,7 +173,10 @@ def _panel(lower: float, upper: float, mean: np.ndarray, sd: np.ndarray, scratch
 
 @kernel
 def _normalise(mean: np.ndarray, sd: np.ndarray, certain: int, out: np.ndarray) -> None:
-    """Give every arm that can be drawn at least `LEAST_PROBABILITY`, and out [K] the sum 1."""
+    """Raise every arm that can be drawn to at least `LEAST_PROBABILITY`, then scale out [K] to the sum 1.
+
+    `certain` is the best arm without a deviation, or -1.
+    """
     total = 0.0
     for j in range(mean.size):
         if mean[j] > -math.inf and (sd[j] > 0.0 or j == certain):
@@ -183,9 +188,12 @@ def _normalise(mean: np.ndarray, sd: np.ndarray, certain: int, out: np.ndarray) 
 
 @kernel
 def draw_largest(keys: np.ndarray, t: int, mean: np.ndarray, sd: np.ndarray) -> int:
-    """Return the arm with the largest mean + sd N(0, 1) in round t, for mean and sd [K]; the first of equals.
+    """Draw one score mean + sd N(0, 1) for each arm in round t, and return the arm with the largest.
 
-    An arm of mean -inf is not there.
+    Of equal scores the first arm wins. An arm of mean -inf is never drawn; if all are, the result is arm 0.
+
+    Args:
+        keys: keys of the random streams, uint64 [purposes, 2]. t: the round. mean, sd: [K].
     """
     arm = 0
     best = -np.inf

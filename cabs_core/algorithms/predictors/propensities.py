@@ -6,11 +6,17 @@ import numpy as np
 def propensity_model(
     features: np.ndarray, actions: np.ndarray, arms: int, fold: np.ndarray, least: float = 1e-6
 ) -> np.ndarray:
-    """Predict actions [n] by cross-fitted multinomial logistic regression on features [n, d].
+    """Estimate the probability of every arm by cross-fitted multinomial logistic regression.
 
-    Returns probabilities [n, K], at least `least`.
+    A row is predicted by a model that was not fitted on the row's fold. Where all other folds played one arm
+    only, no model is fitted and every arm gets 1/K.
 
-    A row is predicted by a model that has not seen its fold [n].
+    Args:
+        features: [n, d]; d may be 0. actions: arm that was played, [n], from 0 to K - 1.
+        arms: K. fold: number of the fold of each row, [n]. least: lower bound of every probability.
+
+    Returns:
+        Probabilities [n, K], at least `least`. A row that the bound raises sums to a little more than 1.
     """
     from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 

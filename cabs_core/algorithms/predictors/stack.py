@@ -1,12 +1,13 @@
 """`stack`: static predictors, with weights per arm fitted on cross-fitted predictions.
 
-The train split is cut into folds; every member is fitted on the other folds and predicts the one left out. On
-these cross-fitted predictions (Wolpert 1992; van der Laan, Polley and Hubbard 2007) non-negative weights are
-fitted, one set for how hard a prompt is for all arms together, and others for the contrasts between the arms
-of a query, which alone decide: first one set for all arms, then one per arm, shrunk to the common set as if
-`pull` prompts spoke for it, for with few prompts an arm's own weights are mostly noise. Weights apply to
-deviations from the arm's mean score, so they need not sum to one: a sum below one shrinks predictions to the
-mean. The members are then fitted on the whole train split.
+The train split is cut into folds; every member is fitted on the other folds and predicts the fold left out.
+Non-negative weights are fitted on these cross-fitted predictions (Wolpert 1992; van der Laan, Polley and
+Hubbard 2007). One set of weights is for the mean over arms, which says how hard a prompt is. The others are
+for the contrasts between the arms of a query, which alone decide the choice: one set common to all arms, then
+one set per arm. An arm's own set is shrunk to the common set, which counts as `pull` prompts, since with few
+prompts an arm's own weights are mostly noise. Weights apply to deviations from the arm's mean score, so they
+need not sum to one: a sum below one shrinks predictions to the mean. The members with a positive weight are
+then fitted on the whole train split.
 """
 
 import json
@@ -32,7 +33,9 @@ MEMBERS = ("ridge", "knn", "kernel_ridge", "clusters", "mf", "mirt")
 
 
 def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.ndarray:
-    """Fit weights `[K, M]` >= 0 of members `[n, K, M]` for targets `[n, K]` (both less the arms' means).
+    """Fit weights `[K, M]` >= 0 of the predictions `members` `[n, K, M]` for `targets` `[n, K]`.
+
+    Members and targets are deviations from the arms' means.
 
     Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms
     and G the Gram matrix of the members, averaged over prompts and arms.
@@ -51,11 +54,17 @@ def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.n
 
 
 class StackPredictor(ScorePredictor):
-    """Members with non-negative weights per arm, fitted on cross-fitted predictions; see the module.
+    """Score predictor that weights the predictions of its members, with non-negative weights per arm.
+
+    The module's docstring says how the weights are fitted.
 
     Args:
         members: names of score predictors, or (name, options) pairs; each name once.
-        folds: of the cross-fitting. pull: number of prompts that the weights common to all arms count as.
+        folds: number of folds of the cross-fitting, at least 2.
+        pull: number of prompts that the weights common to all arms count as, 0 or larger.
+
+    Raises:
+        PolicyError: a member, folds or pull is not as above.
     """
 
     name: ClassVar[str] = "stack"
@@ -111,7 +120,7 @@ class StackPredictor(ScorePredictor):
             fit = partial(
                 _make(name, options).fit, x, lengths, y, validation=validation, seed=seed, once=self._once
             )
-            # a policy of the member's own, with the same settings, fits it too (`policies.static`)
+            # shared with the static policy of this member, which fits it with the same settings
             key = ("predictor", name, json.dumps(options, sort_keys=True), seed, validation is None)
             self.fitted_[name] = self._once(key, fit)
         self.weights_ = self.weights_[:, used]
@@ -145,7 +154,7 @@ class StackPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        # the table of predictors holds this class
+        # imported here, since the table of predictors holds this class
         from cabs_core.algorithms.predictors import predictor_class  # noqa: PLC0415
 
         self = super().restore(arrays, settings["options"])
@@ -158,6 +167,7 @@ class StackPredictor(ScorePredictor):
 
 
 def _make(name: str, options: Mapping[str, Any]) -> ScorePredictor:
+    """Make the score predictor `name` with these options, not yet fitted."""
     from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415  (as in `restore`)
 
     return make_score_predictor(name, **options)

@@ -1,4 +1,7 @@
-"""Checked entry points: one instance, a batch of instances, and workspaces for compiled callers."""
+"""Checked entry points of the solver of the exploration program.
+
+They solve one instance or a batch of instances, and make workspaces for compiled callers.
+"""
 
 import os
 import threading
@@ -24,7 +27,7 @@ from cabs_core.algorithms.solver.workspace import (
 from cabs_core.base.compiled import lapack
 from cabs_core.base.compiled.jit import kernel
 
-# Up to here a kernel compiled for K is the fastest.
+# Largest number of arms for which a kernel compiled for this number is the fastest.
 SMALL_ARMS = 48
 
 _local = threading.local()
@@ -32,11 +35,15 @@ _local = threading.local()
 
 @dataclass(frozen=True)
 class ExplorationSolution:
-    """The exploration distribution of one instance.
+    """The exploration distribution of one instance: the solution of `solve_exploration`.
 
-    p [K]: the distribution (>= 0, sums to 1); objective: F(p), in the units of the losses; gap: proven bound
-    on F(p) - F*; iterations: interior-point iterations; certified: gap <= tol; q [K]: the adversary's
-    distribution, which with p proves the gap (`program.certificate`).
+    Attributes:
+        p: the distribution over arms [K] (>= 0, sums to 1).
+        objective: F(p), in the units of the losses.
+        gap: proven bound on F(p) - F*, with F* the minimum of F; inf if nothing was proven.
+        iterations: number of interior-point iterations.
+        certified: True if gap <= tol.
+        q: the adversary's distribution over arms [K], which with p proves the gap (`program.certificate`).
     """
 
     p: np.ndarray
@@ -49,7 +56,7 @@ class ExplorationSolution:
 
 @dataclass(frozen=True)
 class ExplorationBatch:
-    """The exploration distributions of B instances, as `ExplorationSolution` with a leading axis.
+    """The exploration distributions of B instances: the fields of `ExplorationSolution` with a leading axis.
 
     Attributes:
         p, q: [B, K]. objective, gap, iterations, certified: [B].
@@ -64,9 +71,10 @@ class ExplorationBatch:
 
 
 def make_workspace(arms: int) -> np.ndarray:
-    """Make a workspace `[size]` for `solve_kernel` with K = `arms`; compile the kernels, or load them.
+    """Make a workspace (float64 `[size]`) for `solve_kernel` with K = `arms`; compile or load the kernels.
 
-    One workspace serves one thread at a time. It names code of this process: never save or send it.
+    One workspace serves one thread at a time. A workspace holds addresses of code of this process: never save
+    or send it.
     """
     arms = check_arms(arms)
     fast = arms <= SMALL_ARMS
@@ -88,7 +96,7 @@ def make_workspace(arms: int) -> np.ndarray:
 
 
 def _own_workspace(arms: int) -> np.ndarray:
-    """Return this thread's workspace for K = `arms`, kept for the next call."""
+    """Return this thread's workspace for K = `arms`. A thread keeps the workspace of its latest K only."""
     owned = getattr(_local, "workspace", None)
     if owned is None or owned[0] != (os.getpid(), arms):
         _local.workspace = owned = ((os.getpid(), arms), make_workspace(arms))
@@ -108,6 +116,10 @@ def _solve_each(
     iterations: np.ndarray,
     values: np.ndarray,
 ) -> None:
+    """Solve B instances one after the other in compiled code.
+
+    Fill p and q [B, K], gaps, iterations and values [B], where values are F(p) in the units of the losses.
+    """
     K = losses.shape[1]
     for b in range(losses.shape[0]):
         gaps[b], iterations[b], _ = solve_kernel(losses[b], graphs[b], gammas[b], tol, workspace, p[b])
@@ -130,8 +142,9 @@ def _solve_each(
 def solve_exploration(
     losses: ArrayLike, graph: ArrayLike, gamma: float, *, tol: float = 1e-8, method: str = "kernel"
 ) -> ExplorationSolution:
-    """Find the distribution p that minimises F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ], W =
-    G'p.
+    """Find the distribution p over arms that minimises the exploration objective
+
+        F(p) = p.f + max_a [ (1/gamma) |p - e_a|^2_(1/W) - f_a ],  W = G'p.
 
     When tol cannot be proven, the best point is returned with `certified=False` and the proven gap.
 
@@ -146,7 +159,7 @@ def solve_exploration(
             gamma of 100 and above Clarabel often proves little, or nothing: `certified` says so.
 
     Raises:
-        SolverError: other inputs, or cvxpy found no point at all.
+        SolverError: an input or the method is not as above, or cvxpy found no point at all.
 
     Source:
         Theorem `convex_method` of the paper (equation 5), after Zhang et al., "Practical contextual bandits
@@ -175,6 +188,11 @@ def solve_exploration(
 
 
 def _solve_by_cvxpy(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationSolution:
+    """Solve the one instance in f [1, K], G [1, K, K] and gammas [1] through cvxpy, and certify its point.
+
+    Raises:
+        SolverError: cvxpy found no point.
+    """
     from cabs_core.algorithms.solver.reference import CvxpyParametric  # noqa: PLC0415  (cvxpy: a second)
 
     point = CvxpyParametric(f.shape[1])(f[0], G[0], float(gammas[0]))
@@ -187,11 +205,18 @@ def _solve_by_cvxpy(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float
 def solve_exploration_batch(
     losses: ArrayLike, graphs: ArrayLike, gammas: ArrayLike, tol: float = 1e-8
 ) -> ExplorationBatch:
-    """Solve the program for losses [B, K], graphs [B, K, K] and gammas [B] (B may be 0)."""
+    """Solve the program of `solve_exploration` for losses [B, K], graphs [B, K, K] and gammas [B].
+
+    B may be 0.
+
+    Raises:
+        SolverError: an input is not as for `solve_exploration`.
+    """
     return _solve_batch(*check_instances(losses, graphs, gammas, batch=True), check_tol(tol))
 
 
 def _solve_batch(f: np.ndarray, G: np.ndarray, gammas: np.ndarray, tol: float) -> ExplorationBatch:
+    """Solve B instances of checked arrays (f [B, K], G [B, K, K], gammas [B]) in this thread's workspace."""
     p = np.empty_like(f)
     q = np.empty_like(f)
     gaps = np.empty(f.shape[0])

@@ -6,6 +6,16 @@ and 1/W = 1; `PAD` (1.0 there, 0.0 elsewhere) keeps divisions finite.
 
 Of the scratch memory `ws`, R is where the rows begin, G and GT the graph and its transpose, M a matrix and
 then its inverse, A a copy of the matrix, GD free.
+
+Notation, with W = G'p and all losses multiplied by gamma:
+
+* p is the player's distribution, q the adversary's.
+* h_a = |p - e_a|^2_(1/W) - loss_a is the adversary's value of arm a. t bounds every h_a from above, with the
+  slacks s = t - h.
+* grad is the gradient in p of p'loss + q'h, which is the Lagrangian. nu bounds it from below, with the slacks
+  y = grad - nu.
+* lambda_j = ((p_j - q_j)^2 + q_j (1 - q_j)) / W_j^2, and theta = q / s.
+* Complementarity is p'y + q's, which is 0 at the optimum; mu is its mean over the 2 K products.
 """
 
 import functools
@@ -42,9 +52,9 @@ ROWS = 33
 
 @inlined
 def _certificate(K: int, C: int, ws: Doubles, R: int, G: int, GT: int) -> tuple[float, float, float]:
-    """Return gamma times the certified gap at (p, q), and the extremes of h and of the gradient.
+    """Return gamma times the certified gap at (p, q), the largest h and the smallest entry of the gradient.
 
-    1/W, h, lambda and the gradient in p are left in their rows.
+    1/W, h, lambda and the gradient in p are left in the rows IW, H, LAM and GRAD.
     """
     n = C * WIDTH
     product(K, C, ws, G, R + P * n, R + IW * n)
@@ -86,7 +96,7 @@ def _certificate(K: int, C: int, ws: Doubles, R: int, G: int, GT: int) -> tuple[
 
 @inlined
 def _start(K: int, C: int, ws: Doubles, R: int) -> None:
-    """Make p, q and the best of both uniform."""
+    """Fill P, Q, P_BEST and Q_BEST with the uniform distribution, and PAD with 1.0 in the padded lanes."""
     n = C * WIDTH
     for c in range(C):
         o = R + c * WIDTH
@@ -100,7 +110,10 @@ def _start(K: int, C: int, ws: Doubles, R: int) -> None:
 
 @inlined
 def _start_duals(K: int, C: int, ws: Doubles, R: int, top: float, low: float) -> tuple[float, float]:
-    """Return (t, nu) with slacks s and y that are positive; top and low are those of the certificate."""
+    """Return the first (t, nu), for which all slacks s and y are positive; leave the slacks in S and Y.
+
+    top and low are the largest h and the smallest gradient, as `_certificate` returns them.
+    """
     n = C * WIDTH
     mean_h = 0.0
     mean_g = 0.0
@@ -119,7 +132,7 @@ def _start_duals(K: int, C: int, ws: Doubles, R: int, top: float, low: float) ->
 
 @inlined
 def _linearise(K: int, C: int, ws: Doubles, R: int, GT: int) -> tuple[float, float]:
-    """Return mean complementarity mu and 1 / sum of theta; leave the linear system's terms in their rows."""
+    """Return mean complementarity mu and 1 / sum of theta; leave the Newton system's terms in their rows."""
     n = C * WIDTH
     mu_v = spread(0.0)
     theta_v = spread(0.0)
@@ -155,7 +168,10 @@ def _linearise(K: int, C: int, ws: Doubles, R: int, GT: int) -> tuple[float, flo
 
 @inlined
 def _inverse_of_ones(K: int, C: int, ws: Doubles, R: int, M: int, A: int, refine: bool) -> float:
-    """Return 1 / (ones' x) of A x = ones; leave x in row ONES."""
+    """Solve A x = ones, with A's inverse in M. Return 1 / (sum of x); leave x in row ONES.
+
+    `refine` adds a step of iterative refinement.
+    """
     n = C * WIDTH
     for c in range(C):
         total_v = spread(0.0)
@@ -174,9 +190,10 @@ def _inverse_of_ones(K: int, C: int, ws: Doubles, R: int, M: int, A: int, refine
 
 @inlined
 def _targets(C: int, ws: Doubles, R: int, phase: int, mu_target: float, t: float) -> float:
-    """Return theta' rho; leave eta (in row DY) and rho, what complementarity has to change by.
+    """Leave the right-hand sides of the complementarity equations, eta (row DY) and rho; return theta' rho.
 
-    phase 0 aims at complementarity 0, phase 1 at mu_target, corrected by the direction of phase 0.
+    eta is for the products p y, rho for the products q s. Phase 0 aims at complementarity 0, phase 1 at
+    mu_target, corrected by the direction of phase 0.
     """
     n = C * WIDTH
     dot_v = spread(0.0)
@@ -214,7 +231,10 @@ def _solve_for_p(
     inverse_ones: float,
     refine: bool,
 ) -> float:
-    """Return dnu and leave dp in row DP; `dot` is theta' rho / sum of theta."""
+    """Solve the reduced Newton system: leave the direction of p in row DP and return that of nu.
+
+    `dot` is theta' rho / sum of theta, inverse_ones comes from `_inverse_of_ones`.
+    """
     n = C * WIDTH
     for c in range(C):
         o = R + c * WIDTH
@@ -244,8 +264,9 @@ def _solve_for_p(
 def _solve_for_the_rest(
     K: int, C: int, ws: Doubles, R: int, G: int, t: float, inverse_theta: float
 ) -> tuple[float, float]:
-    """Return dt and the longest step in [0, 1] that keeps p, q, y and s positive; leave dq, dy, ds in their
-    rows.
+    """Compute the directions of q, y, s (rows DQ, DY, DS) and t from that of p.
+
+    Return the direction of t and the longest step in [0, 1] that keeps p, q, y and s from turning negative.
     """
     n = C * WIDTH
     product(K, C, ws, G, R + DP * n, R + V * n)
@@ -287,7 +308,7 @@ def _solve_for_the_rest(
 
 @inlined
 def _complementarity_after(C: int, ws: Doubles, R: int, step: float) -> float:
-    """Compute p'y + q's after a step in the direction of phase 0."""
+    """Compute the complementarity p'y + q's after a step along the directions of phase 0."""
     n = C * WIDTH
     affine = spread(0.0)
     for c in range(C):
@@ -302,6 +323,7 @@ def _complementarity_after(C: int, ws: Doubles, R: int, step: float) -> float:
 
 @inlined
 def _copy_row(C: int, ws: Doubles, R: int, source: int, target: int) -> None:
+    """Copy row `source` of the scratch memory to row `target`."""
     n = C * WIDTH
     for c in range(C):
         store(ws, R + target * n + c * WIDTH, load(ws, R + source * n + c * WIDTH))
@@ -311,9 +333,10 @@ def _copy_row(C: int, ws: Doubles, R: int, source: int, target: int) -> None:
 def _attempt(
     K: int, C: int, ws: Doubles, R: int, G: int, GT: int, GD: int, M: int, A: int, target: float
 ) -> tuple[float, int]:
-    """Run the predictor-corrector from the uniform start.
+    """Run the predictor-corrector method from the uniform start until gamma times the gap is <= `target`.
 
-    Leaves the best p and q in their rows; returns (their gap times gamma, iterations).
+    The method also ends after `MAX_ITERATIONS`, or when the matrix cannot be inverted or the gap is not a
+    number. Leave the best p and q in P_BEST and Q_BEST; return (their gap times gamma, iterations).
     """
     n = C * WIDTH
     inverse_2k = 0.5 / K
@@ -397,7 +420,10 @@ def _attempt(
 def _solve(
     K: int, C: int, losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles
 ) -> None:
-    """Copy the instance into the workspace, solve it, write the best point and the header."""
+    """Copy the instance into the workspace and solve it.
+
+    Write the best p to `p_out`, and the gap, the number of iterations and the place of q to the header.
+    """
     n = C * WIDTH
     R = HEADER
     blocks = (K + 3) // 4 * 4
@@ -434,7 +460,7 @@ def scratch_size(K: int) -> int:
 
 @functools.cache
 def small_kernel(K: int) -> CFunction:
-    """Return the compiled C function for K arms (kept alive by the cache)."""
+    """Compile the kernel for exactly K arms, and return its C function (kept alive by the cache)."""
     C = -(-K // WIDTH)
 
     @c_kernel(SIGNATURE)
@@ -446,7 +472,10 @@ def small_kernel(K: int) -> CFunction:
 
 @functools.cache
 def any_kernel() -> CFunction:
-    """Return a C function that reads the number of arms from the workspace: slower, but one for all K."""
+    """Compile the kernel for any K, and return its C function.
+
+    This kernel reads the number of arms from the workspace, and is slower than `small_kernel`.
+    """
 
     @c_kernel(SIGNATURE)
     def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:

@@ -1,8 +1,8 @@
-"""The workspace of a solve, and the call from compiled code into the kernel that it names.
+"""The workspace of a solve, and the call from compiled code into the kernels whose addresses it holds.
 
-A workspace is one float64 array: a header (which kernels, for how many arms, and the results of the last
-solve), then the kernels' scratch memory. Kernels are C functions reached through their addresses, so a replay
-kernel compiles once for every K, can be cached on disk, and never allocates.
+A workspace is one float64 array: a header (the addresses of the kernels, the number of arms, and the results
+of the last solve), then the kernels' scratch memory. Kernels are C functions reached through their addresses,
+so one compiled replay kernel serves every K, can be cached on disk, and never allocates.
 
 An address belongs to one process: make workspaces where they are used, never save or send one.
 """
@@ -22,13 +22,13 @@ from cabs_core.base.compiled.jit import Lowering, Values, intrinsic, kernel
 MAGIC = 0
 ARMS = 1
 PRIMARY = 2  # address of the kernel that tries first
-FALLBACK = 3  # address of the one that takes over when the first is not certified, or 0
-SCRATCH = 4  # where the fallback's scratch memory starts: the first kernel's must not be touched
-GAP = 5
-ITERATIONS = 6
-DUAL = 7  # where the q that certifies the last solve starts
-ROUTINES = 8  # addresses of dsyrk, dpotrf, dpotrs and dgemv, or of the kernel of the inner problems
-HOME = 15  # address of the workspace itself: a copy, a slice or a reloaded workspace is refused by it
+FALLBACK = 3  # address of the kernel that runs when the first one's solution is not certified, or 0
+SCRATCH = 4  # index at which the fallback's scratch memory starts, behind that of the first kernel
+GAP = 5  # gap of the last solve
+ITERATIONS = 6  # iterations of the last solve
+DUAL = 7  # index at which the q that certifies the last solve starts
+ROUTINES = 8  # first of four slots: addresses of dsyrk, dpotrf, dpotrs and dgemv
+HOME = 15  # address of the workspace itself, by which a copy, a slice or a reloaded workspace is refused
 HEADER = 16
 MAGIC_VALUE = 7.25e77
 
@@ -43,7 +43,10 @@ def put_address(workspace: np.ndarray, slot: int, address: int) -> None:
 
 
 def allocate(arms: int, size: int) -> np.ndarray:
-    """Allocate a zeroed, 64-byte aligned workspace `[HEADER + size]` of float64 that names no kernels yet."""
+    """Allocate a 64-byte aligned workspace `[HEADER + size]` of float64, all zeros but for its header.
+
+    The header has no addresses of kernels yet.
+    """
     size += HEADER
     raw = np.zeros(size + 8)
     shift = (-raw.ctypes.data % 64) // 8
@@ -66,7 +69,7 @@ def call_pointers(
     workspace: Type,
     p_out: Type,
 ) -> Lowering:
-    """Call the C function whose address is in slot `slot` of the workspace."""
+    """Call, from compiled code, the C function whose address is in slot `slot` of the workspace."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         slot, f, g, gamma, tol, workspace, p = args
@@ -85,7 +88,11 @@ def call_pointers(
 
 @intrinsic
 def _data(typingctx: Context, array: Type) -> Lowering:
-    """Return the address of a C-contiguous float64 array, which is checked when the caller is compiled."""
+    """Return the address of the data of a C-contiguous float64 array.
+
+    Raises:
+        TypingError: another type of array; raised when the caller is compiled.
+    """
     if not (isinstance(array, types.Array) and array.dtype == types.float64 and array.layout == "C"):
         raise TypingError(f"solve_kernel takes C-contiguous float64 arrays, not {array}")
 
@@ -103,10 +110,12 @@ def solve_kernel(
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
     with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and
-    graph are not checked. Writes the best point found to p_out, always a valid distribution, and returns
-    (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Never raises: a copy of
-    a workspace, one made for another K, a gamma that is not positive and finite, or losses that are not
-    finite give the uniform p, gap = inf and False.
+    graph are not checked. The best point found, always a valid distribution, is written to p_out.
+
+    Returns:
+        (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Nothing is raised: a
+        copy of a workspace, a workspace made for another K, a gamma that is not positive and finite, or
+        losses that are not finite give the uniform p, gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms
