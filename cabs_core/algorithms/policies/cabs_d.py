@@ -1,6 +1,6 @@
 """`cabs_d_linear`: CABS-D, Algorithm 2 of the paper, with every ambiguous point as an option.
 
-Read `reference` first: the algorithm line by line in plain NumPy.
+Module `reference` has the algorithm line by line in plain NumPy, and is easier to read first.
 
 M experts have distributions p_m over the arms. By default they are LinTS, which uses no surrogates, and
 CABS-C (`cabs_c`). Each expert learns in every round. The arm i is drawn from the mixture
@@ -73,7 +73,8 @@ from cabs_core.base.compiled.rng import ACTION, NOISE, draw, uniform
 from cabs_core.base.compiled.utility import clip01
 from cabs_core.base.errors import PolicyError
 
-#: parts of one round: inlined, because passing `MixtureParts` costs more than some of them
+#: decorator of kernels that are part of one round: inlined, because passing `MixtureParts` costs more than
+#: some of these kernels do
 inlined = kernel(forceinline=True)
 #: name of an expert, and its options
 ExpertSpec = tuple[str, dict[str, Any]]
@@ -200,10 +201,11 @@ class Expert(NamedTuple):
 class ExpertTables(NamedTuple):
     """The rules of all experts, one structured array for every kind (`cabs_c.rule_table`).
 
-    Field `place` of a row is the number m of the expert, which its models, weights and memory have.
+    Field `place` of a row is the number m of the expert in the arrays of models, weights and memory.
 
     Attributes:
-        bandits: int64, numbers of the experts that learn from the played arm alone.
+        bandits: int64, numbers of the experts that are not of kind cabs_c: they learn from the played arm
+            alone.
     """
 
     epsilon_greedy: np.ndarray
@@ -215,7 +217,7 @@ class ExpertTables(NamedTuple):
 
 
 def expert_tables(experts: Sequence[Expert]) -> ExpertTables:
-    """Return the rules of the experts as tables. The order of the experts is that of their weights."""
+    """Return the rules of the experts as tables. Expert m of the sequence has the weights of number m."""
 
     def table(kind: type[Any]) -> np.ndarray:
         places = [m for m, expert in enumerate(experts) if isinstance(expert.rule, kind)]
@@ -236,7 +238,8 @@ class MixtureRule(NamedTuple):
     """Rule by which experts are mixed. With one expert only `plays_likeliest` counts.
 
     Attributes:
-        loss_is_literal, loss_is_doubly_robust: True for these options `meta_loss`.
+        loss_is_literal, loss_is_doubly_robust: True if the option `meta_loss` is `literal` or
+            `doubly_robust`; both False for `realised`.
         eta: learning rate, 0 for line 15 of the algorithm.
         gamma_ix: the first of `copies` values of gamma_IX.
         plays_likeliest: True for play `argmax`.
@@ -288,7 +291,7 @@ class Memory(NamedTuple):
 
 
 class MixtureWork(NamedTuple):
-    """Work space of one lane.
+    """Work space of the kernels for one lane, overwritten in every round.
 
     Attributes:
         values: [M, K], predicted utilities. variances: [K]. gain: [d]. weights: [M]. losses: [M L].
@@ -305,10 +308,10 @@ class MixtureWork(NamedTuple):
 
 
 class MixtureParts(NamedTuple):
-    """Arguments of the kernels.
+    """Arguments of the kernels `decide` and `learn` and of their parts.
 
     Attributes:
-        experts: their rules. rule: how they are mixed. keys: of the random streams.
+        experts: rules of the experts. rule: how the experts are mixed. keys: keys of the random streams.
         is_shared, is_vaw: bool [M], as in `ridge_policy.RidgeModels`.
         model: learnt arrays. work: work space. memory: slots of decisions.
     """
@@ -372,7 +375,7 @@ def models_of(parts: MixtureParts, m: int) -> RidgeModels:
 
 @kernel
 def fill_expert_weights(copies: int, log_weights: np.ndarray, weights: np.ndarray) -> None:
-    """Fill weights [M] with the probability of each expert: that of its copies together."""
+    """Fill weights [M] with the probability of each expert: the sum over its copies. They sum to 1."""
     M = weights.size
     if M == 1:
         weights[0] = 1.0
@@ -394,7 +397,7 @@ def fill_bandit_pmfs(
 ) -> None:
     """Fill rows of pmfs [M, K] for the experts that are bandits.
 
-    An expert that samples utilities (LinTS) has all probability on the arm that it drew.
+    LinUCB has all probability on the arm of its largest bound, and LinTS on the arm that it drew.
     """
     x = data.contexts[row]
     margins = data.margins[row]
@@ -483,9 +486,11 @@ def fill_cover(graph: np.ndarray, arm: int, mixture: np.ndarray, cover: np.ndarr
 def decide(
     parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Return an arm drawn from the mixture q, or its likeliest arm if the rule says so, and its probability.
+    """Return an arm drawn from the mixture q, and its probability in q.
 
-    Fill memory slot `slot`, and trace [2 + M] with the gap, 1 if it was not certified, and the weights.
+    If the rule says so, the arm is the likeliest of q, with probability 1. Fill memory slot `slot`, and trace
+    with the gap of the last exploration program, 1 if a program was not certified, and the weights of the
+    experts. trace is [2 + M], or [2] without room for weights if there is one expert.
     """
     memory = parts.memory
     weights = parts.work.weights
@@ -536,7 +541,7 @@ def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, sl
 
 @inlined
 def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Fill the losses of the experts of kind cabs_c as line 14 has them, summed over surrogates."""
+    """Replace the losses of the experts of kind cabs_c by those of line 14, which are sums over surrogates."""
     rule = parts.rule
     losses = parts.work.losses
     deltas = parts.work.cabs_c.deltas
@@ -627,8 +632,8 @@ class MixturePolicy(SurrogatePolicy):
     """Base of the policies with one or more experts, whatever their regression.
 
     Attributes:
-        members: the experts, in the order of their weights. tables: their rules.
-        rule: how they are mixed.
+        members: the experts, in the order of their weights. tables: rules of the experts.
+        rule: how the experts are mixed.
     """
 
     members: list[Expert]
@@ -687,7 +692,10 @@ class MixturePolicy(SurrogatePolicy):
 
 
 def cabs_d_rule(options: CabsDOptions, arms: int, horizon: int | None) -> MixtureRule:
-    """Return how the options of CABS-D mix experts, for so many arms and rounds."""
+    """Return the rule by which the options of CABS-D mix experts, for this number of arms and rounds.
+
+    The number of rounds counts where gamma_ix is None; None for it stands for `DEFAULT_HORIZON`.
+    """
     gamma = options.gamma_ix
     if gamma is None:
         gamma = 1.0 / math.sqrt(arms * (horizon or DEFAULT_HORIZON))
@@ -702,7 +710,9 @@ def cabs_d_rule(options: CabsDOptions, arms: int, horizon: int | None) -> Mixtur
 
 
 class Decoupled(MixturePolicy):
-    """Correlation-Aware Bandits with Surrogates Decoupled (Algorithm 2), whatever the regression."""
+    """Base of the CABS-D policies (Correlation-Aware Bandits with Surrogates Decoupled, Algorithm 2),
+    whatever their regression.
+    """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
@@ -752,17 +762,17 @@ def bandit_rule(name: str, options: Any) -> Any:
 
 
 class CabsD(Decoupled, CompiledPolicy):
-    """CABS-D with ridge regressions; see the module.
+    """The policy CABS-D with ridge regressions; see the module.
 
     Attributes:
-        model: what is learnt. is_shared: bool [M], experts whose arms share one matrix.
+        model: learnt arrays. is_shared: bool [M], True for an expert whose arms share one matrix.
     """
 
     Settings = CabsDLinearOptions
     loop = staticmethod(round_loop(decide, learn))
 
     def _regression(self) -> dict[str, Any]:
-        """Return the options of the regression, which experts without their own take."""
+        """Return the options of the regression and the target, for experts that do not set their own."""
         names = (*ModelOptions.model_fields, "target")
         return {name: getattr(self.settings, name) for name in names}
 
@@ -897,7 +907,10 @@ class CabsD(Decoupled, CompiledPolicy):
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
-        """Start the last arm at the estimates of arm `arm`, with the certainty of a few rounds."""
+        """Start the last arm at the estimates of arm `arm`, with the certainty of a few rounds.
+
+        Estimates of utility are multiplied by `margin`.
+        """
         factor = margin if self.target == "utility" else 1.0
         for m, expert in enumerate(self.members):
             self.model.theta[m, -1] = factor * self.model.theta[m, arm]

@@ -1,4 +1,4 @@
-"""`epsilon_greedy`: the arm of the largest prediction, and now and then any arm.
+"""`epsilon_greedy`: the policy that plays the arm of the largest prediction, and now and then any arm.
 
 In round t = 0, 1, ... the policy plays
 
@@ -43,7 +43,7 @@ class EpsilonGreedyOptions(BanditOptions):
 
 
 class EpsilonGreedyRule(NamedTuple):
-    """Options as the kernel takes them; see `EpsilonGreedyOptions`."""
+    """Options of `epsilon_greedy` as the kernel takes them; see `EpsilonGreedyOptions`."""
 
     eps0: float
     decay: float
@@ -61,10 +61,13 @@ class EpsilonGreedyParts(NamedTuple):
 
 @kernel
 def epsilon_greedy_pmf(rule: Any, values: np.ndarray, mask: np.ndarray, t: int, pmf: np.ndarray) -> None:
-    """Fill pmf [K] for predicted utilities [K] and available arms mask [K] in round t.
+    """Fill pmf [K]: eps_t spread evenly over the available arms, and 1 - eps_t on the arm of the largest
+    value.
 
     Args:
         rule: an `EpsilonGreedyRule`, or a record with its fields.
+        values: predicted utilities [K], -inf for an arm that is not available.
+        mask: available arms, bool [K]. t: the round.
     """
     count = mask.sum()
     eps = max(rule.eps_min, rule.eps0 / (1.0 + rule.decay * t))
@@ -93,7 +96,7 @@ def decide(
 
 
 class EpsilonGreedy(RidgeBandit):
-    """Epsilon-greedy over ridge models; see the module."""
+    """The epsilon-greedy policy over ridge models; see the module."""
 
     Settings = EpsilonGreedyOptions
     decide_kernel = staticmethod(decide)

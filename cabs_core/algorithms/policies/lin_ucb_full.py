@@ -28,7 +28,7 @@ class LinUCBFullOptions(LinUCBOptions):
 
 @kernel
 def learn_all_arms(parts: LinUCBParts, data: RidgeData, row: int, arm: int, slot: int) -> None:
-    """Add the row to every arm's model. The arms share the first matrix."""
+    """Add the row to every arm's model, with every arm's own target. The arms share the first matrix."""
     inverse = parts.models.inverse[0]
     theta = parts.models.theta
     gain = parts.models.gain
@@ -43,7 +43,9 @@ def learn_all_arms(parts: LinUCBParts, data: RidgeData, row: int, arm: int, slot
 
 
 class LinUCBFull(LinUCB):
-    """Ridge models of all arms' rewards; plays the largest upper bound."""
+    """LinUCB that learns the rewards of all arms in every round, and plays the arm of the largest upper
+    bound.
+    """
 
     Settings = LinUCBFullOptions
     full_feedback: bool = True

@@ -39,7 +39,10 @@ UNIT_POINTS = "unit points"
 
 
 class PointPolicy(StaticPolicy):
-    """Values of the arms from a prompt's point, by `fitted(points, offline)` and `score`."""
+    """Base of the policies that value the arms by a prompt's point; subclasses give `fitted` and `score`.
+
+    B is the number of arms of the train split, K that of today's arms.
+    """
 
     #: names of the fitted arrays, in the order in which `fitted` returns them
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
@@ -50,7 +53,7 @@ class PointPolicy(StaticPolicy):
         return True
 
     def start(self, offline: Offline | None) -> None:
-        """Learn from the train split. Without one the policy can only be filled by `restore`."""
+        """Learn from the train split. With None or fewer than 2 rows, only `restore` can fill the policy."""
         for name in self._ARRAYS:
             setattr(self, name, None)
         if offline is not None and len(offline) >= 2:
@@ -66,10 +69,11 @@ class PointPolicy(StaticPolicy):
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
-        """Score the trained arms for unit points [n, e], [n, B]."""
+        """Return [n, B]: a value of every trained arm for every unit point [n, e]."""
         raise NotImplementedError
 
     def _scores(self, points: np.ndarray) -> np.ndarray:
+        """Return `score` of the points [n, e], made unit first; raise PolicyError if nothing was learnt."""
         if getattr(self, self._ARRAYS[0]) is None:
             raise PolicyError(
                 f"{self.name} learns from the train split: build it with `offline` (2 rows or more)"
@@ -77,7 +81,7 @@ class PointPolicy(StaticPolicy):
         return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
 
     def reads(self) -> Reads:
-        """Read the kind of point that the policy learnt from."""
+        """Return the fields that the policy reads: among others the kind of point that it learnt from."""
         return self.with_predictions(Reads(embedding=self.on_embeddings, context=not self.on_embeddings))
 
     def values(self, request: Request) -> np.ndarray:
@@ -96,7 +100,7 @@ class PointPolicy(StaticPolicy):
         """Return values [n, K] for all rows, which lanes share.
 
         Raises:
-            PolicyError: it learnt from embeddings, and the problem has none.
+            PolicyError: the policy learnt from embeddings, and the problem has none, or it learnt nothing.
         """
         if self.on_embeddings:
             points = stream.embeddings
@@ -134,7 +138,7 @@ class PointPolicy(StaticPolicy):
         for name in self._ARRAYS:
             setattr(self, name, arrays.get(name))
         if arrays:
-            self.of_today(arrays[self._ARRAYS[-1]])  # refuses what is of other arms
+            self.of_today(arrays[self._ARRAYS[-1]])  # refuses arrays of other arms
 
 
 class AvengersOptions(PolicyOptions):
@@ -158,7 +162,8 @@ class AvengersOptions(PolicyOptions):
 def balance(accuracy: np.ndarray, cost: np.ndarray, weight: float) -> np.ndarray:
     """Score the arms in every cluster, [C, K], by mean accuracies and costs (USD) [C, K].
 
-    Arms of equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
+    The score is weight (acc - min) / (max - min) + (1 - weight) (1 - cost / max) within the cluster. Arms of
+    equal accuracy all have normalised accuracy 1, arms without any cost all have cost score 1.
     """
     low = accuracy.min(axis=1, keepdims=True)
     high = accuracy.max(axis=1, keepdims=True)
@@ -180,7 +185,7 @@ def rank_votes(scores: np.ndarray) -> np.ndarray:
 
 
 class AvengersPro(PointPolicy):
-    """Votes of the nearest clusters; `avengers_pro` in the module."""
+    """The policy that sums the votes of the nearest clusters; `avengers_pro` in the module."""
 
     centers: np.ndarray
     votes: np.ndarray
@@ -189,7 +194,7 @@ class AvengersPro(PointPolicy):
     _ARRAYS: ClassVar = ("centers", "votes")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Fit centres [C, e] and votes [C, K]."""
+        """Fit centres [C, e] of the clusters and votes [C, K]."""
         o = self.settings
         centers = offline.fit_once(("k-means", o.clusters, 0), lambda: kmeans_centers(points, o.clusters, 0))
         labels = nearest_center(points, centers)
@@ -217,12 +222,15 @@ class AvengersPro(PointPolicy):
 
 
 def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
-    """Find the nearest train rows by falling cosine, int [n, min(k, N)], the first of equals first."""
+    """Return the indices of the nearest train rows by falling cosine, int [n, min(k, N)].
+
+    Of equal cosines the smaller index comes first. points [n, e] and train [N, e] are unit rows.
+    """
     k = min(k, len(train))
     out = np.empty((len(points), k), dtype=np.int64)
     for start in range(0, len(points), 512):
         rows = slice(start, start + 512)
-        # float32 ranks what differs visibly; equal distances are put in the order of the rows
+        # float32 is precise enough to rank; equal distances are put in the order of the rows
         near = -(points[rows].astype(np.float32) @ train.astype(np.float32).T)
         part = np.sort(np.argpartition(near, k - 1, axis=1)[:, :k], axis=1)
         order = np.argsort(np.take_along_axis(near, part, axis=1), axis=1, kind="stable")
@@ -231,12 +239,15 @@ def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
 
 
 class NearestPolicy(PointPolicy):
-    """Values from the nearest train prompts; subclasses give `rate(near)` and an option `neighbours`."""
+    """Base of the policies that value the arms by the nearest train prompts.
+
+    Subclasses give `rate` and an option `neighbours`.
+    """
 
     train: np.ndarray
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Rate the arms by the train rows near [n, k] of every prompt, [n, K]."""
+        """Return [n, B]: a value of every trained arm, from the indices near [n, k] of a prompt's train rows."""
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:
@@ -263,7 +274,9 @@ class GuardedOptions(PolicyOptions):
 
 
 class GuardedKnn(NearestPolicy):
-    """The best single arm unless the neighbours are sure of another arm; `guarded_knn` in the module."""
+    """The policy that plays the best single arm unless the neighbours are sure of another arm; `guarded_knn`
+    in the module.
+    """
 
     utilities: np.ndarray
 
@@ -271,12 +284,12 @@ class GuardedKnn(NearestPolicy):
     _ARRAYS: ClassVar = ("train", "utilities")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Train points [N, e] and utilities [N, K]."""
+        """Return the train points [N, e] and utilities [N, K]: nothing is fitted."""
         return points, offline.utilities
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Rate the arms by their mean lead over the fallback: 0 for the fallback, below -1 for an arm that
-        fails.
+        """Rate the arms by their mean lead in utility over the fallback, the best single arm: 0 for the
+        fallback, below -1 for an arm whose lead is not above z standard errors.
         """
         left = self.columns[self.columns >= 0]
         if len(left):

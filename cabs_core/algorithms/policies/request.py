@@ -58,8 +58,8 @@ class Offline:
         """Check and keep the arrays.
 
         Raises:
-            PolicyError: shapes disagree, a context is out of range, a score is not in [0, 1] or a cost is
-                negative or not finite.
+            PolicyError: shapes disagree, a context or rho is out of range, a score is not in [0, 1] or a cost
+                is negative or not finite. The other arrays are not checked.
         """
         if np.ndim(scores) == 2:
             rows, k = np.shape(scores)
@@ -86,16 +86,18 @@ class Offline:
         return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return `compute()` of the first call with this key, so that all lanes share one computation."""
+        """Return `compute()` of the first call with this key on this object, so that lanes share one
+        computation.
+        """
         if key not in self._cache:
             self._cache[key] = compute()
         value: T = self._cache[key]
         return value
 
     def fit_once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return `compute()` of the first call with this key for any rho of the problem.
+        """Return `compute()` of the first call with this key on any train split that shares `fits`.
 
-        Use it only for values that do not depend on rho.
+        The value must not depend on rho.
         """
         with _FITTING:
             if key not in self.fits:
@@ -142,9 +144,10 @@ class Request:
 
     Attributes:
         context: features `[d]`, for linear and neural policies.
-        predicted_scores: `[K]` of the accuracy head. predicted_costs: `[K]` of the cost head, USD.
+        predicted_scores: `[K]`, output of the accuracy head. predicted_costs: `[K]`, output of the cost head
+            in USD.
         surrogate: the propagation head: a function (played arm, its score) -> deltas `[K]`, or an array
-            `[K, K]` whose row is the played arm. It may also be given to `update`.
+            `[K, K]` with the deltas of each played arm in its row. Deltas may also be given to `update`.
         static_scores: predictions `[K]` of static predictors, by name.
         static_costs: `[K]` costs in USD that static policies and mixtures expect. None stands for
             `predicted_costs`.
@@ -176,7 +179,7 @@ def available_arms(where: str, value: Any, arms: int) -> np.ndarray:
     """Return `Request.available` as bool [K]; None stands for all arms.
 
     Raises:
-        PolicyError: the value is not bool [K], or no arm is available.
+        PolicyError: the value is not [K] of bool or of the integers 0 and 1, or no arm is available.
     """
     if value is None:
         return np.ones(arms, dtype=np.bool_)
@@ -248,9 +251,10 @@ class Choice(NamedTuple):
     """Answer of a policy to a request.
 
     Attributes:
-        arm: index of the played arm. probability: of playing it, given the past.
+        arm: index of the played arm. probability: propensity of the played arm, given the past.
         pmf: probabilities [K] of all arms. rho: cost sensitivity that the choice was made for.
-        memory: arrays that `learn` will get back in `Outcome.memory`, as `memory_layout` says.
+        memory: arrays that `learn` will get back in `Outcome.memory`, with the names and shapes of the
+            policy's `memory_layout`.
         surrogate: propagation head of the request, if `learn` needs it.
     """
 
@@ -271,11 +275,11 @@ class Decision:
     """A decision, with everything that a later `update` needs.
 
     Attributes:
-        arm: index of the played arm in `arms`. probability: of playing it, given the past; a policy that
-            samples scores says what this means. pmf: `[K]` over all arms.
-        round: number of decisions before this one. rho: cost sensitivity that it was made for.
+        arm: index of the played arm in `arms`. probability: propensity of the played arm, given the past; a
+            policy that samples scores says in its module what the propensity means. pmf: `[K]` over all arms.
+        round: number of decisions before this one. rho: cost sensitivity that the decision was made for.
         arms: names of the arms at the time, so that the update still fits after arms came or went.
-        memory: arrays that the policy wants back.
+        memory: arrays that the policy needs for the update.
         surrogate: propagation head of the request. `to_dict` keeps it only if it is an array.
         router: id of the router that made the decision. instance: id of the object in its process. version:
             how often the router's arms had changed. (instance, round) identifies the decision.
@@ -371,6 +375,7 @@ class Decision:
 
 
 def _checked_id(name: str, value: Any) -> str:
+    """Return an id of 16 to 32 hexadecimal digits; raise PolicyError for any other value."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16,32}", value):
         raise PolicyError(
             f"Decision: {name} is {state.excerpt(repr(value), 60)}, expected the id that to_dict gave"
@@ -379,6 +384,7 @@ def _checked_id(name: str, value: Any) -> str:
 
 
 def _array_to_json(value: np.ndarray) -> dict[str, Any]:
+    """Return an array as {dtype, shape, values}; NaN and infinities become strings."""
     value = np.asarray(value)
     flat = value.ravel().tolist()
     if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -392,6 +398,7 @@ _PLAIN_TYPES: dict[str, Any] = {"<f8": (int, float), "<f4": (int, float), "<i8":
 
 
 def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
+    """Return the array that `_array_to_json` made this mapping of; raise PolicyError for any other value."""
     where = f"Decision: {state.excerpt(name, 40)}"
     try:
         kind = data["dtype"]
@@ -408,7 +415,7 @@ def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
 
 
 def check_decision(where: str, decision: Any, fields: Mapping[str, tuple[Any, ...]]) -> dict[str, np.ndarray]:
-    """Return the decision's memory as compiled code takes it.
+    """Check a decision's arm, probability, rho, pmf and memory; return the memory as contiguous arrays.
 
     Args:
         fields: {name: (shape, low, high, dtype)} of the arrays of the memory. Plain tuples in place of
@@ -462,10 +469,11 @@ class Outcome(NamedTuple):
     """The outcome of a decision, checked, with the decision's memory.
 
     Attributes:
-        score: of the played arm, in [0, 1]. cost: of the played arm, USD.
+        score: score of the played arm, in [0, 1]. cost: cost of the played arm in USD.
         latency_penalty: rho1 times the latency, >= 0, which the utility loses.
         deltas: [K] of the propagation head for the played arm and its score, or None if they were not given.
-        all_scores, all_costs: [K] of every arm for policies with full feedback, or None.
+        all_scores, all_costs: [K] of every arm, in the order of the decision's arms, for policies with full
+            feedback; or None.
         memory: arrays of `Choice.memory`.
         arm: index of the played arm among today's arms.
         places: index of each of today's arms among the decision's arms, -1 for an arm that was added since.
@@ -491,7 +499,7 @@ class Outcome(NamedTuple):
 
 
 def checked_outcome(where: str, arms: int, outcome: Outcome) -> Outcome:
-    """Return the outcome with valid numbers and arrays of `arms` entries.
+    """Check an outcome, and return it with numbers as floats and arrays as float64 `[arms]`.
 
     Raises:
         PolicyError: an entry is malformed or out of range, or one of all_scores and all_costs is missing.

@@ -1,4 +1,4 @@
-"""One problem for all folds of a table: each query once, with what was predicted while it was held out."""
+"""One problem for all folds of a table: each query once, with its predictions from when it was held out."""
 
 from collections.abc import Sequence
 from dataclasses import fields, replace
@@ -12,8 +12,8 @@ from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 def join_folds(problems: Sequence[ReplayProblem]) -> ReplayProblem:
     """Return the test queries of all folds, fold after fold, as one problem; a single fold is returned as is.
 
-    The joined problem says what queries, outcomes and predictions there are. Policies are not played on it:
-    each fold has train queries and features of its own, so there are no offline rows, and contexts of fewer
+    The joined problem holds queries, outcomes and predictions. Policies are not played on it: each fold has
+    train queries and features of its own, so the joined problem has no offline rows, and contexts of fewer
     features than the widest fold's are filled up with zeros.
     """
     first = problems[0]

@@ -1,9 +1,9 @@
-"""The two hierarchical Bayesian linear models of `hier_mix`, and one of changed arms: arrays, kernels.
+"""Arrays and kernels of the models of `hier_mix`: two hierarchical Bayesian linear models and one of changes.
 
-Written out, such a model has a coefficient for every (arm, feature) and a dense covariance: 627 x 627 at K =
-18 and d = 32. Given the shared coefficients w0, however, the arms are independent. The posterior is therefore
-kept as a Gaussian of w0 and, for every arm, a Gaussian of its deviation given w0. One observation changes the
-Gaussian of w0 and that of one arm by rank-one updates, exactly and in O(K d^2) a round.
+Written out, a hierarchical model has a coefficient for every (arm, feature) and a dense covariance: 627 x 627
+at K = 18 and d = 32. Given the shared coefficients w0, however, the arms are independent. The posterior is
+therefore kept as a Gaussian of w0 and, for every arm, a Gaussian of its deviation given w0. One observation
+changes the Gaussian of w0 and that of one arm by rank-one updates, exactly and in O(K d^2) a round.
 
 Let C_j be the conditional covariance of arm j's deviation, m_j its conditional mean at w0 = 0, and V the
 prior variances. Then a score is y = u_j'w0 + x'm_j + noise of variance noise + x'C_j x, with u_j = V^-1 C_j
@@ -13,10 +13,11 @@ x. This is a row for w0, and (x, y) is a row for arm j.
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
 
 docs/hier-mix.md, "Models that became better", explains how the option `changes` finds out that the model
-behind an arm's name has become better. If the best probe costs more than the purse holds, the round saves,
-because a cheaper probe would go to an arm that is nearly played anyway.
+behind an arm's name has become better: the round now and then plays a probe, an arm other than the best,
+whose loss of expected utility is paid from a purse.
 
-K arms, d features, C residual models. Covariances are lower triangles.
+K arms, d features, C residual models, G entries of `STEPS`; z [d] is the scaled context (`scaling_of`).
+Covariances are lower triangles.
 """
 
 from typing import NamedTuple
@@ -31,13 +32,15 @@ from cabs_core.base.compiled.jit import kernel
 OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
 #: moves of an arm's level, in units of the score; the first is none
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
-#: prior probability that an arm has moved
+#: prior probability that an arm's level has moved
 PRIOR = 0.05
 #: probability of a move between two plays of an arm
 HAZARD = 0.001
-#: move that a probe is chosen for, and least move that is looked for: exploring finds less among near rivals
+#: move for which the information of a probe is computed
 STEP = 0.35
+#: least move that probes look for: ordinary exploration finds smaller moves among near rivals
 LARGE = 0.3
+#: utility that is added to a probe's loss before the division by it, so that tiny losses do not decide
 LEAST_GAP = 0.01
 #: predictions are clipped to [CLIP, 1 - CLIP] in the likelihood of a move
 CLIP = 0.02
@@ -51,8 +54,9 @@ class Anchored(NamedTuple):
     Attributes:
         mean, cov: [d + 2] and [d + 2, d + 2], mean and covariance of the shared coefficients.
         var: [K], variance of b_j given the shared coefficients.
-        cross, total: [K, d + 2] and [K], sums of every arm's past rows and residuals over the noise.
-        level: [K], mean score in the train split.
+        cross, total: [K, d + 2] and [K], sums over every arm's outcomes of rows and of residuals (score less
+            static prediction), each divided by the noise variance.
+        level: [K], mean score of every arm in the train split.
     """
 
     mean: np.ndarray
@@ -68,7 +72,8 @@ class Residual(NamedTuple):
 
     Attributes:
         mean, cov: [C, d + 1] and [C, d + 1, d + 1], mean and covariance of the shared coefficients.
-        cov_arm, mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1], those of the arms' deviations.
+        cov_arm, mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1], covariance of the arms' deviations given
+            w0, and their mean at w0 = 0 (C_j and m_j of the module).
         prior: [C, d + 1], prior variances of the deviations.
         kind: [C], number of the offset in `OFFSETS`.
         ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
@@ -84,11 +89,11 @@ class Residual(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Probabilities that the model behind each arm's name has become another model.
+    """Beliefs about whether the model behind each arm's name has become another model, and the purse.
 
     Attributes:
         chance: [K, G], probability that the arm's level has moved by each of the STEPS.
-        shift: [K], the expected move, which every model's prediction is moved by.
+        shift: [K], the expected move of every arm, which is added to the predictions of all models.
         purse: [1], expected utility that may still be spent on probes.
     """
 
@@ -98,7 +103,7 @@ class Changes(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """Arrays that a prediction and an update write to; rows of unused length are cut.
+    """Work space of predictions and updates. A residual model uses the first d + 1 entries of row and gain.
 
     Attributes:
         f, v: [K], predicted score and its conditional variance.
@@ -169,6 +174,9 @@ def power_prior(
 def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarray, x: np.ndarray) -> float:
     """Return the offset of a residual model for an arm with this static prediction and mean score.
 
+    The kinds are none: 0.5; mean: level; static: base; parallel: level + ease; shrunk: half way between
+    parallel and static; ease: 0.5 + ease; ridge: the arm's ridge prediction.
+
     Args:
         kind: number in `OFFSETS`. base: static prediction. level: mean score. ease: see `ease_of`.
         ridge: [d + 1] of the arm. x: [d + 1] = [1, z].
@@ -191,7 +199,9 @@ def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarr
 
 @kernel
 def ease_of(base: np.ndarray, level: np.ndarray) -> float:
-    """Return how much easier this prompt is than the train prompts, for the mean of all arms."""
+    """Return the mean over arms of base - level: how much higher the scores of this prompt are predicted than
+    the mean scores of the train split.
+    """
     total = 0.0
     for j in range(base.size):
         total += base[j] - level[j]
@@ -200,7 +210,7 @@ def ease_of(base: np.ndarray, level: np.ndarray) -> float:
 
 @kernel
 def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Return `ease_of` for every row of base [N, K], [N]."""
+    """Return [N]: `ease_of` every row of base [N, K] at level [K]."""
     out = np.empty(base.shape[0])
     for row in range(out.size):
         out[row] = ease_of(base[row], level)
@@ -219,7 +229,11 @@ def fill_x(z: np.ndarray, x: np.ndarray) -> None:
 def residual_predict(
     m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
 ) -> None:
-    """Fill f, v, u_residual of available arms under residual model m; base, level [K]: see `Anchored`."""
+    """Fill x, and f, v and u_residual of the available arms, under residual model m.
+
+    Args:
+        z: [d]. base: static predictions [K]. level: mean scores [K]. mask: available arms, bool [K].
+    """
     f = fit.f
     v = fit.v
     u = fit.u_residual
@@ -245,7 +259,10 @@ def residual_predict(
 def residual_learn(
     m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
 ) -> float:
-    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; returns the prediction for it."""
+    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; return the prediction before it.
+
+    offset: as `offset_of` returns it. noise: variance of the score's noise.
+    """
     x = fit.x
     row = fit.row[: x.size]
     gain = fit.gain[: x.size]
@@ -274,7 +291,10 @@ def residual_learn(
 def shared_learn(
     row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
 ) -> None:
-    """Update w0 by a row whose prediction was off by `error`, a rank-one update; gain is work space."""
+    """Update mean0 and cov0 of w0 by one row, a rank-one update; gain is work space.
+
+    error: outcome less prediction. variance: of the outcome given w0.
+    """
     total = variance + product(cov0, row, gain)
     for i in range(row.size):
         scaled = gain[i] / total
@@ -287,7 +307,7 @@ def shared_learn(
 def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, out: np.ndarray) -> None:
     """Fill out [d + 2] with the row of one arm on w0: [1, contrast, z] less var times its past rows `cross`.
 
-    contrast: the arm's static prediction less its mean.
+    contrast: the arm's static prediction less its mean score.
     """
     out[0] = 1.0 - var * cross[0]
     out[1] = contrast - var * cross[1]
@@ -297,7 +317,7 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
 
 @kernel
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
-    """Fill f, v and u_anchored of every available arm; base: [K], static predictions."""
+    """Fill f, v and u_anchored of every available arm under the anchored model; base: static predictions [K]."""
     f = fit.f
     v = fit.v
     u = fit.u_anchored
@@ -317,7 +337,9 @@ def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored
 def anchored_learn(
     z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
 ) -> float:
-    """Add an outcome of `arm`, whose static prediction is `base`; returns what was predicted for it."""
+    """Add an outcome of `arm`, whose static prediction is `base`, to the anchored model; return the
+    prediction before it.
+    """
     row = fit.row
     gain = fit.gain
     mean0 = anchored.mean
@@ -350,10 +372,13 @@ def contrast_deviation(
     sd: np.ndarray,
     difference: np.ndarray,
 ) -> None:
-    """Fill sd [K] with the deviation of (score of arm j - score of arm `best`) under the posterior.
+    """Fill sd [K] with the posterior standard deviation of (score of arm j - score of arm `best`).
+
+    sd is 0 for `best` and for arms that are not available.
 
     Args:
-        u: rows on w0. v: conditional variances [K]. difference: work space, at least as long as cov0.
+        u: rows of the arms on w0. v: conditional variances [K]. cov0: covariance of w0.
+        difference: work space, at least as long as cov0.
     """
     d = cov0.shape[0]
     part = difference[:d]
@@ -369,9 +394,15 @@ def contrast_deviation(
 def probe_of(
     values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
 ) -> tuple[int, float]:
-    """Choose the arm of a probe and what it loses; return (-1, 0) if there is none or the purse is too small.
+    """Return the arm of the best probe and the expected utility that it loses against the best arm.
 
-    values, predicted: [K] expected utility and score of every arm; chance: [K, G].
+    The best probe has the largest probability of a move of at least `LARGE`, times `information`, over its
+    loss. Return (-1, 0) if there is no probe or the loss exceeds the purse: the round then saves, because a
+    cheaper probe would go to an arm that is nearly played anyway.
+
+    Args:
+        values, predicted: expected utility and score of every arm, [K]. mask: available arms, bool [K].
+        chance: [K, G], as in `Changes`.
     """
     best = -np.inf
     for j in range(mask.size):
@@ -417,7 +448,7 @@ def prior_chance(step: int) -> float:
 
 @kernel
 def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
-    """Start from the prior."""
+    """Set chance [K, G] to the prior and shift [K] to 0."""
     for j in range(shift.size):
         shift[j] = 0.0
         for g in range(STEPS.size):
@@ -434,9 +465,11 @@ def log_likelihood(score: float, predicted: float, clip: float) -> float:
 
 @kernel
 def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion: float) -> float:
-    """Update the chances [G] of the played arm by its score; returns the expected move.
+    """Update the chances [G] of the played arm by its score, and return the expected move.
 
-    predicted: of the mixture, without a move.
+    Args:
+        predicted: score that the mixture of models predicts without a move. dispersion: divisor of the log
+            likelihood.
     """
     total = 0.0
     for g in range(STEPS.size):

@@ -1,15 +1,15 @@
 """Rounds of the neural policies: lanes in lockstep, networks in torch, the kernels of CABS-D.
 
 The compiled loop (`play`) plays one lane after the other. Here the networks of all lanes predict and train in
-one batch, which a compiled loop could not call.
+one batch of torch operations, which a compiled loop could not call.
 
-A network gives the predictions f_j and the widths. What is played and what is learnt from an outcome (graphs,
-the exploration program, pruning, realised bias, importance weights, weights of experts) is `cabs_d.decide`
-and `cabs_d.learn`, the same code as for ridge models. For every arm they are given a ridge model of a single
-feature x = 1, whose coefficient is f_j and whose inverse is the squared width. Before learning, the inverse
-is set to 1. The updated model then gives the target y and weight w of the arm's row, since its inverse is 1 /
-(1 + w) and its coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which
-networks train by minibatches.
+A network gives the predictions f_j and the confidence widths. `cabs_d.decide` and `cabs_d.learn` do the rest,
+the same code as for ridge models: graphs, the exploration program, pruning, realised bias, importance weights
+and weights of experts. For every arm they are given a ridge model of a single feature x = 1, whose
+coefficient is f_j and whose inverse is the squared width. Before learning, the inverse is set to 1. The
+updated model then gives the target y and weight w of the arm's row, since its inverse is 1 / (1 + w) and its
+coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by
+minibatches.
 
 L lanes, M experts, K arms, d features, h hidden units, B rows of a minibatch.
 """
@@ -39,7 +39,7 @@ from cabs_core.base.compiled.rng import normal, uniform
 START = 10
 #: random stream of the minibatches
 SAMPLE = 11
-#: experts draw from the streams NOISE + m, so that more of them would reach the stream START
+#: largest number of experts: expert m draws from the stream NOISE + m, and more would reach the stream START
 MAX_EXPERTS = 8
 _FIRST_ROWS = 256
 
@@ -51,8 +51,8 @@ class Shape:
     Attributes:
         dim, hidden, arms, experts: d, h, K and M.
         rate: learning rate of Adam. penalty: pull towards the first weights.
-        batch: B. updates: steps after every reward. output: prediction of an untrained network.
-        wide: numbers of the experts that use widths. copies: values of gamma_IX.
+        batch: B. updates: Adam steps after every reward. output: prediction of an untrained network.
+        wide: numbers of the experts that use confidence widths. copies: number of values of gamma_IX.
         device: `cpu` or `cuda`.
     """
 
@@ -72,7 +72,9 @@ class Shape:
 
 @kernel
 def _fill_normals(keys: np.ndarray, network: int, out: np.ndarray) -> None:
-    """Fill out with the standard normal draws that the first weights of a network are made from."""
+    """Fill out with the standard normal draws from which the first weights of network number `network` are
+    made.
+    """
     for i in range(out.size):
         out[i] = normal(keys, START, network, i)
 
@@ -141,7 +143,9 @@ def _learn_lanes(
     history_y: np.ndarray,
     history_w: np.ndarray,
 ) -> None:
-    """Let lanes with due[lane] learn an outcome: biases, weights of experts, and a row of their history."""
+    """Let lanes with due[lane] learn an outcome: update biases and weights of experts, and add a row to the
+    history.
+    """
     values = parts.model.theta
     squares = parts.model.inverse
     for lane in range(values.shape[0]):
