@@ -1,4 +1,7 @@
-"""Trained oracles: the chosen head for each purpose, what it was chosen from, and their files."""
+"""Trained oracles of scores, costs and surrogates: their candidates, the chosen heads, and their files.
+
+n rows, K arms of today, B trained arms. K and B differ only if arms came or went since the training.
+"""
 
 import json
 from dataclasses import asdict, dataclass, field
@@ -34,14 +37,16 @@ CONTENTS = Contents(
 
 @dataclass
 class Oracles:
-    """Everything learned offline, from the train split (validation: early stopping and choices only).
+    """All models that were learned offline, from the train split. Validation rows serve early stopping and
+    choices only.
 
     Attributes:
         arms: names of the K arms. inputs: number of columns of the embeddings.
         predictors: fitted static score predictors by name.
-        costs: cost from the prompt's length. context_costs: from length and content.
-        correlation: propagation by residual correlation.
-        pca, head_pca: contexts of the linear policies, from embedding and feature head.
+        costs: predictor of costs from the prompt's length. context_costs: predictor from length and content.
+        correlation: propagation of scores between arms by residual correlation.
+        pca, head_pca: makers of the contexts of linear policies, from the embedding and from the network's
+            feature head.
         network: the trained network, None if the pool's settings and policies need none.
         scaling: centres and scales of the network's inputs and cost outputs.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
@@ -67,7 +72,7 @@ class Oracles:
     arm_map: ArmMap | None = None
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours among the train prompts from these lists, where they are known."""
+        """Let the predictors take neighbours among the train prompts from these lists; None for no lists."""
         for predictor in self.predictors.values():
             predictor.use(lists)
 
@@ -83,7 +88,7 @@ class Oracles:
     def trained_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """Predict scores `[n, B]` of the arms that were trained, before arms came or went."""
+        """Predict scores `[n, B]` in [0, 1] of the trained arms, as `predict_scores` does for today's arms."""
         model = model or self.chosen["accuracy"]
         network = model in ("network", "blend")
         if network:
@@ -96,7 +101,9 @@ class Oracles:
         return self._mixture("accuracy" if network else "tasks", first, kernel)
 
     def _mixture(self, share: str, first: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Return scores `[n, K]` of a mixture with kernel_ridge, whose weight is `blend[share]`."""
+        """Return the mixture of scores `first`, with weight `blend[share]`, and those of kernel_ridge, `[n,
+        B]`.
+        """
         weight = self.blend[share]
         return weight * first + (1.0 - weight) * kernel
 
@@ -112,7 +119,7 @@ class Oracles:
     def trained_costs(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """Predict costs `[n, B]` in USD of the arms that were trained, before arms came or went."""
+        """Predict costs `[n, B]` in USD of the trained arms, as `predict_costs` does for today's arms."""
         model = model or self.chosen["cost"]
         if model == "network":
             return self._network("costs", embeddings, prompt_lengths)
@@ -121,7 +128,9 @@ class Oracles:
         return self.costs.predict(prompt_lengths)
 
     def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """Predict scores `[n, K]` by every static predictor, the network and the mixtures."""
+        """Predict scores `[n, B]` of the trained arms by every static predictor, the network and the
+        mixtures.
+        """
         scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
         if "tasks" in self.predictors:
             tasks = self._predictor("tasks").predict(embeddings, prompt_lengths)
@@ -144,7 +153,9 @@ class Oracles:
         """Predict the scores of all arms once the score of an anchor is known: `[n, K anchors, K]` in [0, 1].
 
         Args:
-            predicted: `predict_scores` of these rows, where it is known.
+            scores: observed scores `[n, K]` of the arms as anchors. model: candidate, None for the chosen
+                one.
+            predicted: `trained_scores` of these rows, if they are known; None to compute them.
         """
         model = model or self.chosen["propagation"]
         if self.arm_map is not None:
@@ -175,7 +186,9 @@ class Oracles:
         scores: np.ndarray,
         predicted: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return deltas `[n, K, K]` float32: delta_j(x_t, i, y_ti) for every anchor i, zero diagonal."""
+        """Return deltas `[n, K, K]` float32: delta_j(x_t, i, y_ti), the surrogate score of arm j less the
+        observed score of anchor i, with a diagonal of zeros. Arguments are those of `surrogate_scores`.
+        """
         scores = np.asarray(scores, dtype=np.float64)
         out = np.empty((len(scores), len(self.arms), len(self.arms)), dtype=np.float32)
         size = rows_of_pairs(len(self.arms))
@@ -197,7 +210,7 @@ class Oracles:
         constant.
 
         Raises:
-            DataError: there is no feature head.
+            DataError: contexts of the feature head are asked for, and there is none.
         """
         if (kind or self.chosen["features"]) == "head":
             if self.head_pca is None:
@@ -234,8 +247,13 @@ class Oracles:
     def _network(
         self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return a head's output float64 in its own units; the heads are scores, surrogates, costs and
-        features.
+        """Return the network's output, float64, for the head `scores`, `surrogates`, `costs` (USD) or
+        `features`.
+
+        scores: observed scores of the anchors, for `surrogates`.
+
+        Raises:
+            DataError: there is no network.
         """
         if self.network is None:
             raise DataError("these oracles have no network: the pool's oracle.kind is 'ridge'")
@@ -291,7 +309,7 @@ class Oracles:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read what `save` wrote.
+        """Load the oracles that `save` wrote.
 
         Raises:
             ProvenanceError: a file is absent, unreadable or of another format.

@@ -1,4 +1,4 @@
-"""Training of all oracles of a pool and the choice, per head, of the model that predicts validation best.
+"""Training of all oracles of a pool, and for each head the choice of the model that predicts validation best.
 
 A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not by the
 error of the scores. The difficulty of a prompt for all arms changes no decision, and the predictor that knows
@@ -53,9 +53,10 @@ def train_oracles(
         split: `[n]` of 'train' | 'validation' | 'test', as `make_splits` gives it.
         config: the pool's `oracle` settings. Kind 'network' uses the network for scores, surrogates and
             costs. Kind 'ridge' uses ridge regressions of scores and costs, and residual correlation. Kind
-            'auto' uses the best candidate of every head on validation. If the train split has several tasks,
-            a predictor that guesses the task (`predictors.tasks`) is a candidate.
-        features: the pool's `features` settings, which choose the contexts.
+            'auto' uses the best candidate of every head on validation; if the train split has several tasks,
+            one candidate predicts the task (`predictors.tasks`).
+        features: the pool's `features` settings, which choose the contexts. The network is trained unless the
+            oracle's kind is 'ridge' and the contexts' kind is 'pca'.
         device: where the network is trained: 'auto', 'cpu', 'cuda'.
         lists: neighbours among the train rows, None if they are not known.
         progress: called with (epochs trained, epochs at most).
@@ -128,7 +129,8 @@ def task_share(
 ) -> float:
     """Return the weight in [0, 1) of the task predictor beside kernel_ridge.
 
-    It is fitted to the contrasts of each half of the train split, predicted by models of the other half.
+    The weight is fitted to the contrasts between arms in each half of the train split (8,192 random prompts
+    at most), as models fitted on the other half predict them.
     """
     rows = np.random.default_rng([seed, 52]).permutation(len(scores))[:_CROSS_FITTED]
     halves = rows[::2], rows[1::2]
@@ -159,6 +161,7 @@ class _SplitRows:
 
 
 def _set_scaling(oracles: Oracles, train: _SplitRows) -> None:
+    """Set `oracles.scaling`, the centres and scales of the network's inputs and costs, from the train rows."""
     logs = np.log1p(train.lengths)
     level = train.x.mean()
     squares = sum(float((part**2).sum()) for part in centred(train.x, level))
@@ -173,6 +176,7 @@ def _set_scaling(oracles: Oracles, train: _SplitRows) -> None:
 
 
 def _network_rows(oracles: Oracles, part: _SplitRows) -> Rows:
+    """Return standardised inputs, scores and standardised costs of a split, as the network takes them."""
     costs = (part.c - oracles.scaling["cost_center"]) / oracles.scaling["cost_scale"]
     return Rows(oracles.network_inputs(part.x, part.lengths), part.y, costs)
 
@@ -186,6 +190,9 @@ def _add_network(
     device: str,
     progress: Callable[[int, int], None] | None,
 ) -> None:
+    """Train the network on `learnt` with early stopping on `held_out`; add it, the contexts of its feature
+    head and its training log to the oracles.
+    """
     from cabs_core.algorithms.oracles.network_training import train_network  # noqa: PLC0415  (torch: seconds)
     from cabs_core.data.encoders.transformer import choose_device  # noqa: PLC0415  (torch takes seconds)
 
@@ -207,7 +214,11 @@ def _add_network(
 
 
 def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:
-    """Set `chosen` and record the validation errors of every candidate of every head."""
+    """Set `chosen` and the shares in `blend`, and record the validation errors of all candidates in
+    `metrics`.
+
+    Kind 'auto' chooses for each head the candidate of the least error; scores by the error of contrasts.
+    """
     rows = (validation.x, validation.lengths)
     y = validation.y
     c = validation.c
@@ -256,11 +267,13 @@ def feature_errors(
 ) -> dict[str, float]:
     """Measure how well ridges learn the arms' scores from few rows of this split, as a bandit would.
 
-    Returns the mean squared error by the kind of context.
-
     Every arm's ridge sees its own random n / K rows (at least 30, at most half), as many as an arm is played
-    on average, and is tested on the other rows: a representation is judged by what can be learned on top of
-    it online, not by how well it fitted the train split.
+    on average, and is tested on the other rows. So a kind of context is judged by what can be learned from it
+    online, not by its fit to the train split.
+
+    Returns:
+        {kind: mean squared error} over all arms and four draws; the kinds are 'pca' and, with a network,
+        'head'.
     """
     n, k = scores.shape
     kinds = ["pca", *(["head"] if oracles.network is not None else [])]
@@ -284,8 +297,8 @@ def feature_errors(
 def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, toward: float = 0.5) -> float:
     """Return the weight in [0, 1] of `first` in the least-squares mixture with `second`.
 
-    Shrunk to `toward` as if 500 more queries spoke for it: on a few hundred queries the weight is mostly
-    noise, and an equal mixture of two good predictors is hard to beat.
+    The weight is shrunk to `toward`, which counts as 500 queries: on a few hundred queries the weight is
+    mostly noise, and an equal mixture of two good predictors is hard to beat. Equal predictors give `toward`.
     """
     gap = first - second
     size = float((gap**2).sum())

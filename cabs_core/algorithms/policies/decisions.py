@@ -1,4 +1,4 @@
-"""Static routers that learn which arm to choose, not its score: a linear rule on the embeddings.
+"""Static routers that learn which arm to choose, not the arms' scores: a linear rule on the embeddings.
 
 `equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478) learns the ranking of the arms. Its loss is a
               pairwise logistic loss over the pairs of a prompt in which one arm is better, or equally good
@@ -15,9 +15,8 @@
               weighted by utility, which is convex. The regret of a softmax is not convex, and ended at one
               arm on two tables of three.
 
-Both are fitted for one rho by L-BFGS on the principal axes of the points. Every weight is in the unit in
-which the loss bends about as much as for any other weight. The L2 penalty is the best one on a held-out
-tenth.
+Both are fitted for one rho by L-BFGS on the principal axes of the points. The weights are scaled so that the
+loss has about the same curvature in each of them. The L2 penalty is the best one on a held-out tenth.
 """
 
 from __future__ import annotations
@@ -62,9 +61,9 @@ class EquiOptions(DecisionOptions):
 
 
 class DecisionPolicy(PointPolicy):
-    """Argmax of a linear rule.
+    """Base of the policies that play the argmax of a linear rule of the point.
 
-    Subclasses define the loss, its curvature, and targets that choose the penalty.
+    Subclasses define the loss, its curvature, and the targets by which the penalty is chosen.
     """
 
     weights: np.ndarray
@@ -75,13 +74,13 @@ class DecisionPolicy(PointPolicy):
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
-        """Return what is fitted: the loss, targets [N, K], and rough curvatures [K] of the loss.
+        """Return the loss that is fitted, targets [N, K], and rough curvatures [K] of the loss.
 
-        The penalty is chosen by the mean target of the argmax on held-out rows.
+        The penalty with the largest mean target of the argmax on held-out rows is chosen.
         """
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Fit weights [K, e] and constants [K]."""
+        """Return the fitted weights [K, e] and constants [K]."""
         from cabs_core.algorithms.policies.choice_losses import fit_linear  # noqa: PLC0415  (numba, to fit only)
 
         loss, targets, bend = self._problem(points, offline)
@@ -97,7 +96,7 @@ class DecisionPolicy(PointPolicy):
             left_out = every[held]
             best = -np.inf
             weights = None
-            for strength in PENALTIES:  # from the largest: each starts where the one before ended
+            for strength in PENALTIES:  # from the largest: each fit starts at the solution before it
                 weights = fit_linear(points, loss, rows, strength, curvature, weights)
                 played = np.argmax(points[left_out] @ weights[:-1] + weights[-1], axis=1)
                 value = targets[left_out, played].mean()
@@ -119,7 +118,7 @@ class DecisionPolicy(PointPolicy):
 
 
 class EquiRouter(DecisionPolicy):
-    """Ranking of the arms by a pairwise logistic loss; `equirouter` in the module."""
+    """The policy that ranks the arms by a pairwise logistic loss; `equirouter` in the module."""
 
     Settings = EquiOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {"pairs": "equal"}}
@@ -137,7 +136,9 @@ class EquiRouter(DecisionPolicy):
 
 
 class DrPolicy(DecisionPolicy):
-    """Choice of the arm by a log loss weighted with doubly robust utilities; `dr_policy` in the module."""
+    """The policy that is fitted by a log loss weighted with doubly robust utilities; `dr_policy` in the
+    module.
+    """
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
         from cabs_core.algorithms.policies.choice_losses import weighted_log_loss  # noqa: PLC0415  (as in `fitted`)
@@ -155,9 +156,14 @@ def doubly_robust(
 ) -> np.ndarray:
     """Return q + 1{answered} (outcome - q) / p, [N, K], which is unbiased if p is right (Dudik et al. 2011).
 
+    q is a cross-fitted ridge regression of every arm's outcome, clipped to [0, 1], or the mean outcome for an
+    arm with fewer than two rows.
+
     Args:
-        points: [N, e]. outcomes: [N, K], read where answered, bool [N, K], one an arm's row.
-        propensities: [N, K], of the answered cells. None to estimate them by cross-fitted regression.
+        points: [N, e]. outcomes: [N, K], of which only the answered cells are read.
+        answered: bool [N, K], True for the one arm of each row that was played.
+        propensities: [N, K], read in the answered cells. None to estimate them by cross-fitted logistic
+            regression.
     """
     played = answered.argmax(axis=1)
     every = np.arange(len(points))

@@ -1,10 +1,10 @@
-"""`lin_ucb`: disjoint LinUCB, the arm of the largest upper confidence bound.
+"""`lin_ucb`: disjoint LinUCB, the policy that plays the arm of the largest upper confidence bound.
 
 Every round plays
 
     argmax_j x'theta_j + alpha sqrt(x'A_j^-1 x)
 
-with a ridge model A_j, theta_j of every arm (`ridge_policy`). The first of equals is played. The logged
+with a ridge model A_j, theta_j of every arm (`ridge_policy`). Of equal bounds the first is played. The logged
 propensity is 1, because the choice draws nothing.
 
 Source: Li, Chu, Langford and Schapire, A contextual-bandit approach to personalized news article
@@ -77,7 +77,7 @@ def decide(
 
 
 class LinUCB(RidgeBandit):
-    """LinUCB over ridge models; see the module."""
+    """The policy LinUCB over ridge models; see the module."""
 
     Settings = LinUCBOptions
     decide_kernel = staticmethod(decide)
@@ -87,9 +87,9 @@ class LinUCB(RidgeBandit):
         return LinUCBParts(self.settings.alpha, self.models, self.pmf)
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
-        """Return the bonus alpha sqrt(x'A^-1 x) of an arm for the decision's context.
+        """Return the bonus alpha sqrt(x'A^-1 x) of an arm for the decision's context, under today's model.
 
-        Return None if the arm has left.
+        Return None if there is no arm of this index any more.
         """
         if arm >= len(self.arms):
             return None

@@ -1,12 +1,13 @@
-"""Policies that never learn online: best single arm, the upper bound, and argmax of predicted utility.
+"""Policies that never learn online: best single arm, best arm in hindsight, and argmax of predicted utility.
 
-Every static router plays argmax of the expected clipped utility of predicted scores and costs
-(`utility.expected_utility`): yhat (1 - rho chat)+ for scores of 0 and 1. They learn nothing, so a replay of
-them is one argmax over the table of all rounds and needs no loop. They serve without compiled code.
+Every router that predicts scores plays the argmax of the expected clipped utility of predicted scores and
+costs (`utility.expected_utility`): yhat (1 - rho chat)+ if scores are 0 or 1. Static policies learn nothing
+online, so their replay is one argmax over the table of all rounds and needs no loop. They serve without
+compiled code.
 
-A method that knows only the arms of its train split (`trained_only`) chooses among these. An arm that joined
-since is played if the request's predictions expect more utility of it than of that choice. Predictions know a
-new arm from its scored prompts or from the arm that it resembles (`oracles.arm_map`).
+A method that knows only the arms of its train split (`trained_only`) chooses among these arms. An arm that
+joined since is played if the request's predictions expect more utility of it than of that choice. The
+predictions for a new arm come from its scored prompts or from the arm that it resembles (`oracles.arm_map`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class StaticPolicy(LoopPolicy):
 
     @property
     def point(self) -> str:
-        """Field of a request that is its point."""
+        """Name of the field of a request that the policy looks at: `embedding` or `context`."""
         if self.on_embeddings:
             return "embedding"
         return "context"
@@ -67,7 +68,7 @@ class StaticPolicy(LoopPolicy):
 
     @property
     def trained_only(self) -> bool:
-        """True if the method knows only the B arms of the train split."""
+        """True if the method has values only for the B arms of the train split."""
         return False
 
     @property
@@ -90,7 +91,9 @@ class StaticPolicy(LoopPolicy):
         return np.where(self.joined, 0.0, trained[..., self.columns])
 
     def with_predictions(self, reads: Reads) -> Reads:
-        """Add the predictions that an arm that joined is compared by, if there is such an arm."""
+        """Return `reads` with the predicted scores and costs added if there is an arm that joined: such arms
+        are compared by them.
+        """
         if self.joined.any():
             return replace(reads, scores=True, costs=True)
         return reads
@@ -104,7 +107,7 @@ class StaticPolicy(LoopPolicy):
         """
         method = np.where(mask, values, -np.inf)
         joined = self.joined
-        # where no other is available, one that joined is played
+        # an arm that joined is played if no other arm is available
         arm: np.ndarray = np.argmax(np.where(mask & joined, -np.finfo(float).max, method), axis=1)
         if utilities is not None:
             rows = np.arange(len(arm))
@@ -148,7 +151,7 @@ class StaticPolicy(LoopPolicy):
         """Restore what `state` returned.
 
         Raises:
-            PolicyError: an arm of the state has no place, or more than one.
+            PolicyError: the places of the state are not one for each of the policy's arms.
         """
         if self.trained_only:
             columns = np.array(values["columns"], dtype=np.int64)
@@ -170,7 +173,7 @@ class StaticPolicy(LoopPolicy):
 
 
 class BestSingle(StaticPolicy):
-    """Always the arm of largest mean clipped utility on the train split."""
+    """The policy that always plays the arm of largest mean clipped utility on the train split."""
 
     @property
     def trained_only(self) -> bool:
@@ -205,11 +208,11 @@ class BestSingle(StaticPolicy):
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
         super().restore(arrays, values)
         self.means = arrays["means"]
-        self.of_today(self.means)  # refuses what is of other arms
+        self.of_today(self.means)  # refuses means of other arms
 
 
 class OracleBest(StaticPolicy):
-    """The best arm of every query in hindsight: an upper bound, defined in replay only."""
+    """The policy that plays the best arm of every query in hindsight: an upper bound, defined in replay only."""
 
     needs_outcomes: ClassVar[bool] = True
 
@@ -226,7 +229,9 @@ class OracleBest(StaticPolicy):
 
 
 class Carrot(StaticPolicy):
-    """Accuracy and cost heads, argmax of the expected clipped utility (the rule of the CARROT router)."""
+    """The policy that plays the argmax of the expected clipped utility under the accuracy and cost heads (the
+    rule of the CARROT router).
+    """
 
     any_rho: ClassVar[bool] = True
 
@@ -260,11 +265,12 @@ class PredictedOptions(PolicyOptions):
 
 
 class Predicted(StaticPolicy):
-    """Argmax of the expected clipped utility under a score predictor that is fitted on the train split.
+    """The policy that plays the argmax of the expected clipped utility under a static score predictor, which
+    is fitted on the train split.
 
-    knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM), mirt (IRT-Router),
-    hier_shrink (shrunken cluster means) and stack (an ensemble): see `cabs_core.algorithms.predictors` for
-    what each does and its sources.
+    The predictors are knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM),
+    mirt (IRT-Router), hier_shrink (shrunken cluster means) and stack (an ensemble): see
+    `cabs_core.algorithms.predictors` for what each does and its sources.
 
     Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is
     saved with the policy: fitted for serving, or at the first request without predictions, on the train split
@@ -286,7 +292,7 @@ class Predicted(StaticPolicy):
 
     @property
     def key(self) -> str:
-        """Key of its predictions in `static_scores`."""
+        """Name of the predictor, which is the key of its predictions in `static_scores`."""
         if self.settings.predictor is not None:
             return str(self.settings.predictor)
         if (self.base, self.preset) == ("knn", "literal"):
@@ -317,6 +323,7 @@ class Predicted(StaticPolicy):
         return Reads(costs=True, static=self.key)
 
     def fit_for_serving(self, offline: Offline) -> None:
+        """Fit the policy's own predictor on the train split, if the policy has one of its own."""
         if self.own_predictor:
             self._adopt(offline)
 
@@ -330,6 +337,7 @@ class Predicted(StaticPolicy):
         return {**preset, **self.settings.settings}
 
     def _fitted(self, offline: Offline) -> ScorePredictor:
+        """Return the policy's predictor, fitted on the train split."""
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415  (as in `start`)
 
         if offline.prompt_lengths is None:
@@ -340,7 +348,9 @@ class Predicted(StaticPolicy):
         return predictor.fit(offline.points, lengths, offline.scores, once=offline.fit_once)
 
     def _adopt(self, offline: Offline | None) -> None:
-        """Use the predictor fitted on this train split, if any, unless the policy has one already."""
+        """Fit the predictor on this train split, or take the one fitted before. Do nothing without a train
+        split, or if the policy has a predictor already.
+        """
         if self.predictor is None and offline is not None:
             self.predictor = offline.fit_once(("predictor", *self._fit_key), lambda: self._fitted(offline))
             self.on_embeddings = offline.embeddings is not None
@@ -351,8 +361,12 @@ class Predicted(StaticPolicy):
         return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
-        """Return expected utilities [K] from the request's predictions, or else from the policy's own
-        predictor.
+        """Return expected utilities [K] from the request's predictions, or else from the policy's predictor.
+
+        A policy with options for its predictor does not read the request's predicted scores.
+
+        Raises:
+            PolicyError: there are neither predictions nor a predictor, or the request lacks an input.
         """
         k = len(self.arms)
         if self.predictor_settings:
@@ -381,8 +395,11 @@ class Predicted(StaticPolicy):
     def table(self, stream: Stream) -> np.ndarray:
         """Return expected utilities [n, K] of all rows from the problem's predictions.
 
-        Where it has none, or `settings` are given, from a predictor fitted on the train split (its
-        embeddings, else its contexts).
+        If the problem has none, or the predictor has options, the scores come from a predictor fitted on the
+        train split (its embeddings, else its contexts).
+
+        Raises:
+            PolicyError: a predictor must be fitted, and the train split has fewer than 2 rows.
         """
         if self.predictor_settings:
             scores = None
@@ -393,6 +410,9 @@ class Predicted(StaticPolicy):
         return expected_utility(scores, stream.static_costs, self.rho, self.share)
 
     def _predictions(self, stream: Stream) -> np.ndarray:
+        """Return the scores of all rows by the predictor fitted on the stream's train split; computed once
+        for all rhos.
+        """
         offline = stream.offline
         if len(offline) < 2:
             raise PolicyError(
@@ -414,7 +434,7 @@ class Predicted(StaticPolicy):
         return offline.fit_once(("predicted", *self._fit_key), predict)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Say if the predictor was fitted on embeddings. The predictor itself has files of its own."""
+        """Return whether the predictor was fitted on embeddings. `save_parts` writes the predictor itself."""
         return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:

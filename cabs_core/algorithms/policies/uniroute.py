@@ -17,7 +17,10 @@ from cabs_core.base.errors import PolicyError
 
 
 class UniRoute(Predicted):
-    """Mean scores of the prompt's cluster. Settings are those of the predictor `clusters`."""
+    """The policy that expects of every arm its mean score on the prompt's cluster.
+
+    Settings are those of the predictor `clusters`.
+    """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
     takes_scored_arms: ClassVar[bool] = True
@@ -25,12 +28,12 @@ class UniRoute(Predicted):
 
     @property
     def key(self) -> str:
-        """The predictor that holds clusters and error vectors."""
+        """Name of the predictor, which holds the clusters and the arms' mean scores on them."""
         return "clusters"
 
     @property
     def trained_only(self) -> bool:
-        """An arm that joins has an error vector."""
+        """False: an arm that joins gets mean scores on the clusters, too."""
         return False
 
     @property
@@ -39,18 +42,19 @@ class UniRoute(Predicted):
         return {"top": 1, **self.settings.settings}
 
     def add_arm(self) -> None:
-        """Add an arm that counts as always wrong, because it has no scored prompts."""
+        """Add an arm with mean score 0 on every cluster, because it has no scored prompts."""
         self._adopt(self.offline)
         if self.predictor is not None:
             means = self.predictor.means_
             self.predictor = self.predictor.with_means(np.hstack([means, np.zeros((len(means), 1))]))
 
     def add_scored_arm(self, embeddings: np.ndarray, scores: np.ndarray) -> None:
-        """Add an arm with the errors of a few scored prompts; clusters without a scored prompt have its mean
-        score.
+        """Add an arm with the scores `[m]` of a few prompts, whose embeddings are `[m, e]`.
+
+        Its mean score on a cluster is shrunk to its mean over all m prompts.
 
         Raises:
-            PolicyError: it was not fitted yet.
+            PolicyError: the policy is not fitted yet.
         """
         self._adopt(self.offline)
         if self.predictor is None:
@@ -59,7 +63,7 @@ class UniRoute(Predicted):
 
     def resemble(self, arm: int, margin: float) -> None:
         if self.predictor is not None:
-            means = self.predictor.means_  # of `grow`, so nobody else's
+            means = self.predictor.means_  # a copy that `add_arm` made, so no other policy shares it
             means[:, -1] = means[:, arm]
 
     def remove_arm(self, index: int) -> None:

@@ -1,9 +1,10 @@
-"""`tasks`: the task is predicted, and an arm's score is its mean on the tasks by their probabilities.
+"""`tasks`: predicts an arm's score as the mean of its mean scores on the tasks, weighted by their
+probability.
 
 Task labels are known offline only: a multinomial logistic regression on the embedding learns them from the
-train split, and a prompt to be routed is never asked for its own. Means of small tasks are shrunk to the
-arm's mean. On its own this knows nothing within a task; `oracles.train` mixes it with kernel regression by a
-weight fitted on cross-fitted predictions.
+train split, and predicts them for a prompt that is routed. Means of small tasks are shrunk to the arm's mean.
+The predictor on its own tells prompts of one task apart only by their task probabilities; `oracles.train`
+mixes it with kernel regression by a weight fitted on cross-fitted predictions.
 """
 
 from typing import ClassVar, Self
@@ -15,21 +16,22 @@ from cabs_core.algorithms.predictors.base import Once, ScorePredictor, Validatio
 from cabs_core.algorithms.predictors.features import centred
 from cabs_core.base.errors import DataError, PolicyError
 
-#: train prompts that the logistic regression looks at: more move it by less than its penalty
+#: largest number of train prompts for the logistic regression: more change it by less than its penalty does
 MOST = 8192
+#: largest number of its iterations
 STEPS = 1000
-#: constant of a task that no row is of
+#: intercept of a task without a row
 _NEVER = -50.0
 
 
 class TaskPredictor(ScorePredictor):
-    """Mean scores of the tasks, weighted by the probability of each task.
+    """Score predictor that weights the arms' mean scores on the tasks by the probability of each task.
 
     Without task labels all prompts are one task, and the predictions are the arms' means.
 
     Args:
-        penalty: of the squared weights of the logistic regression, on features with mean square 1. pull:
-            prompts that the arm's mean counts as in the mean of a task.
+        penalty: penalty of the squared weights of the logistic regression, on features with mean square 1.
+        pull: number of prompts that the arm's mean counts as in the mean of a task.
     """
 
     name: ClassVar[str] = "tasks"
@@ -58,8 +60,8 @@ class TaskPredictor(ScorePredictor):
         once: Once | None = None,
         tasks: np.ndarray | None = None,
     ) -> Self:
-        """Learn from the train split as `ScorePredictor.fit` does, with the task label `tasks` `[N]` of every
-        prompt.
+        """Learn from the train split as `ScorePredictor.fit` does, with the task label of every prompt in
+        `tasks` `[N]`.
 
         Raises:
             DataError: an argument is wrong, or the number of labels is not that of the prompts.
@@ -99,7 +101,11 @@ class TaskPredictor(ScorePredictor):
         return features
 
     def _logistic(self, features: np.ndarray, which: np.ndarray, count: int) -> np.ndarray:
-        """Fit weights `[e + 1, tasks]`; those of a task without a row give it no chance."""
+        """Fit weights `[e + 1, tasks]`, of which the last row holds the intercepts.
+
+        A task without a row gets probability 0, within rounding. With rows of fewer than two tasks all
+        weights are 0.
+        """
         from sklearn.linear_model import LogisticRegression  # noqa: PLC0415  (scikit-learn takes a second)
 
         weights = np.zeros((features.shape[1] + 1, count))

@@ -8,9 +8,9 @@ features, as in NeuralUCB (Zhou et al. 2020): the squared width of arm j is lamb
 
 The algorithms, options, presets and readings of the CABS policies are those of `cabs_c` and `cabs_d`. Only
 the regression differs. A row that a ridge model would see with weight w and target y enters the network's
-history with that weight and target. No step of CABS-C needs the regression's widths. CABS-D's standard expert
-is a neural bandit: neural_ts by default (Thompson sampling on the last layer's widths, the counterpart of
-lin_ts), square_cb as in the paper, neural_ucb or epsilon_greedy.
+history with that weight and target. No step of CABS-C needs the regression's confidence widths. CABS-D's
+standard expert is a neural bandit: neural_ts by default (Thompson sampling on the last layer's widths, the
+counterpart of lin_ts), square_cb as in the paper, neural_ucb or epsilon_greedy.
 
 In a replay the trials advance in lockstep as batched torch tensors (`networks`). A policy that serves is one
 lane of the same code. Results are those of the CPU in float64. On a GPU sums are in another order, so runs
@@ -55,7 +55,7 @@ class NeuralOptions(PolicyOptions):
     penalty: lambda, which pulls weights towards their initial values and sets the initial covariances of the
         widths.
     batch: rows of a minibatch. updates: Adam steps after every reward.
-    output: what an untrained network predicts.
+    output: prediction of an untrained network.
     device: `cpu`, `cuda`, or `auto`: cuda if there is one and 64 networks or more make it worth its latency.
     target: `utility`: networks learn the clipped utility at one rho, as in the paper. `score`: they learn the
         score and serve every rho (predictions times (1 - rho chat)+).
@@ -80,7 +80,7 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
     """Base of the policies of one or more experts with a network each.
 
     Attributes:
-        core: the networks and everything learnt, as one lane.
+        core: the networks and all other learnt state, as one lane.
     """
 
     Settings: ClassVar = NeuralOptions
@@ -101,7 +101,7 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
         self.core = self._lanes([NeuralLanes.fresh(self._shape(), self.keys)], self.keys[None])
 
     def context_width(self) -> int:
-        """One feature: the kernels see the prediction of a network as a model of the feature 1."""
+        """Return 1: the kernels see the prediction of a network as a ridge model of the single feature 1."""
         return 1
 
     def _shape(self, lanes: int = 1, arms: int | None = None) -> Shape:
@@ -179,13 +179,16 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
-        """Start the last arm at the prediction of arm `arm`, with the certainty of a few rounds."""
+        """Start the last arm at the prediction of arm `arm`, with the certainty of a few rounds.
+
+        A prediction of utility is multiplied by `margin`.
+        """
         self.core.nets.copy_output(arm, margin if self.target == "utility" else 1.0)
         if self.core.widths is not None:
             self.core.widths.copy_arm(arm)
 
     def _resize(self, keep: Sequence[int], added: int) -> None:
-        """Keep the arms with these indices and add so many untrained arms at the end."""
+        """Keep the arms with the indices `keep` and add `added` untrained arms at the end."""
         core = self.core
         state = core.part(0)
         nets = core.nets.resize_arms(keep, added, self.settings.output)
@@ -258,7 +261,11 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
 
 
 def _device(name: str, networks: int) -> str:
-    """Return `cpu` or `cuda` for the option `device`, given the number of networks that train together."""
+    """Return `cpu` or `cuda` for the option `device`, given the number of networks that train together.
+
+    Raises:
+        PolicyError: the option is `cuda`, and there is no GPU.
+    """
     if name == "cpu":
         return "cpu"
     import torch  # noqa: PLC0415  (takes seconds, and only a replay needs it)
@@ -307,7 +314,7 @@ class _Lockstep:
     def _late_memory(self) -> Memory:
         """Return memory with a slot for every round, of which each lane keeps its own part.
 
-        Decisions of earlier calls may still wait for their rewards, so their slots are copied into it.
+        Decisions of earlier calls may still wait for their rewards, so their slots are copied to this memory.
         """
         late = self.core.slots(len(self.lanes[0].order))
         for i, lane in enumerate(self.lanes):
@@ -365,7 +372,9 @@ class _Lockstep:
         )
 
     def _learn_arrivals(self, t: int) -> None:
-        """Let the lanes learn the rewards that arrive at the end of round t, one of every lane at a time."""
+        """Let the lanes learn the rewards that arrive at the end of round t, one reward of each lane at a
+        time.
+        """
         while True:
             past = np.zeros(len(self.lanes), dtype=np.int64)
             due = np.zeros(len(self.lanes), dtype=np.bool_)
@@ -394,9 +403,11 @@ class NeuralUCBOptions(NeuralOptions):
 
 
 class NeuralUCB(NeuralPolicy):
-    """`neural_ucb` (Zhou et al. 2020): argmax of prediction plus alpha times the width.
+    """The policy `neural_ucb` (Zhou et al. 2020), which plays the argmax of prediction plus alpha times the
+    width.
 
-    `neural_ucb_full` learns from every arm's reward, with alpha 0 as in the paper: an upper bound.
+    `neural_ucb_full` learns from every arm's reward, with alpha 0 as in the paper. It shows what is lost by
+    bandit feedback.
     """
 
     Settings: ClassVar = NeuralUCBOptions
@@ -421,7 +432,7 @@ class CabsCNeuralOptions(CabsCOptions, NeuralOptions):
 
 
 class CabsCNeural(NeuralPolicy):
-    """CABS-C (Algorithm 1) with a network."""
+    """The policy CABS-C (Algorithm 1) with a network as its regression."""
 
     Settings: ClassVar = CabsCNeuralOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = cabs_c.PRESETS
@@ -452,7 +463,7 @@ class _TSExpertOptions(PolicyOptions):
 
 
 class CabsDNeural(Decoupled, NeuralPolicy):
-    """CABS-D (Algorithm 2) with a network for every expert."""
+    """The policy CABS-D (Algorithm 2) with a network for every expert."""
 
     Settings: ClassVar = CabsDNeuralOptions
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {
@@ -461,7 +472,7 @@ class CabsDNeural(Decoupled, NeuralPolicy):
     }
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
-        """Return CABS-C with these options; its network is like that of all experts.
+        """Return the expert CABS-C with these options; its network has the shape of all experts' networks.
 
         Raises:
             PolicyError: an option belongs to the network, whose options all experts share.
@@ -473,7 +484,9 @@ class CabsDNeural(Decoupled, NeuralPolicy):
         return neural_expert(cabs_c_rule(settings))
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
-        """Return a neural bandit, whose options are those of its exploration alone.
+        """Return a neural bandit as an expert. Its options are those of its exploration.
+
+        `neural_ucb` and `neural_ts` also accept options of networks, which change nothing.
 
         Raises:
             PolicyError: the expert does not have an option, or its value is out of range.
