@@ -1,8 +1,8 @@
 """The IQR rule on surrogates (paper, appendix "Implementation Details").
 
 Arm j stays a neighbour only if |delta_j| > Q3 + kappa (Q3 - Q1), with quartiles over the K - 1 arms other
-than the played one (linear interpolation between order statistics). So it keeps only outliers: with kappa =
-1.5, on average 0.2 of 9 neighbours per round on the Open LLM data.
+than the played one (linear interpolation between order statistics). So the rule keeps only outliers: with
+kappa = 1.5, on average 0.2 of 9 neighbours per round on the Open LLM data.
 """
 
 import numpy as np
@@ -12,6 +12,7 @@ from cabs_core.base.compiled.jit import kernel
 
 @kernel
 def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
+    """Return the quantile `level` of the first `count` entries, which are in order, by linear interpolation."""
     place = level * (count - 1)
     low = int(np.floor(place))
     high = min(low + 1, count - 1)

@@ -1,4 +1,4 @@
-"""Losses of a choice, and linear rules that are fitted to them: the training of `decisions`, compiled."""
+"""Compiled losses of the choice of an arm, and the fit of linear rules to them, for `decisions`."""
 
 from collections.abc import Callable
 
@@ -8,9 +8,11 @@ from scipy.optimize import minimize
 from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.threads import one_blas_thread
 
-#: rows of a product; steps at most, and the relative fall of the loss below which they end
+#: rows of the points that are multiplied at a time
 _ROWS = 2048
+#: largest number of steps of L-BFGS
 _ITERATIONS = 60
+#: relative fall of the loss in a step below which the fit ends
 _TOLERANCE = 1e-8
 
 #: scores [B, K] and rows of the train split -> (sum of the losses, its gradient [B, K])
@@ -22,9 +24,12 @@ def ranking_loss(
 ) -> tuple[float, np.ndarray]:
     """Return the summed logistic loss of every row's ordered pairs, and its gradient [B, K].
 
-    Arm i stands before j where its utility is larger, or equal and its cost (USD) smaller. pairs: `equal`
-    takes the mean of a row's pairs (a row without any adds 0); `gap` weighs a pair by the difference of
-    utilities, and divides by K - 1.
+    Arm i stands before j where its utility is larger, or equal and its cost (USD) smaller.
+
+    Args:
+        scores, utilities, costs: [B, K].
+        pairs: `equal` takes the mean over a row's pairs (a row without pairs adds 0); `gap` weights a pair by
+            the difference of utilities, and divides by K - 1.
     """
     gradient = np.zeros_like(scores)
     return _ordered_pairs(scores, utilities, costs, pairs == "equal", gradient), gradient
@@ -34,6 +39,9 @@ def ranking_loss(
 def _ordered_pairs(
     scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, equal: bool, gradient: np.ndarray
 ) -> float:
+    """Return the loss of `ranking_loss`, with `equal` for pairs `equal`; add its gradient to `gradient` [B,
+    K].
+    """
     total = 0.0
     arms = scores.shape[1]
     for row in range(len(scores)):
@@ -62,9 +70,10 @@ def _ordered_pairs(
 def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the summed log loss weighted by targets, and its gradient [B, K].
 
-    The loss of a row is -sum_a w_a log softmax(scores)_a with w = targets less the row's least.
+    The loss of a row is -sum_a w_a log softmax(scores)_a with w = targets less the row's least target.
 
-    Convex in the scores. Its minimum is softmax = E[w] / sum E[w], largest at the arm of largest mean target.
+    The loss is convex in the scores. At its minimum softmax = E[w] / sum E[w], which is largest at the arm of
+    largest mean target. scores, targets: [B, K].
     """
     gradient = np.empty_like(scores)
     return _weighted_log(scores, targets, gradient), gradient
@@ -72,6 +81,7 @@ def weighted_log_loss(scores: np.ndarray, targets: np.ndarray) -> tuple[float, n
 
 @kernel
 def _weighted_log(scores: np.ndarray, targets: np.ndarray, gradient: np.ndarray) -> float:
+    """Return the loss of `weighted_log_loss`; fill `gradient` [B, K]."""
     total = 0.0
     for row in range(len(scores)):
         least = targets[row].min()
@@ -99,15 +109,17 @@ def fit_linear(
     curvature: np.ndarray,
     start: np.ndarray | None = None,
 ) -> np.ndarray:
-    """Fit weights [e + 1, K] of least mean loss over `rows` plus penalty / 2 times their squares.
+    """Fit weights [e + 1, K] of least mean loss over `rows` plus penalty / 2 times the sum of their squares.
 
-    The last row of the weights holds the constants.
+    The last row of the weights holds the constants, which are not penalised. Products with the points are in
+    single precision, which halves their time; sums are in double.
 
-    Constants are not penalised. curvature: [e + 1, K], about the second derivative of the mean loss by every
-    weight. It sets the units in which steps are taken, not where they end; off the diagonal it should be
-    small, as it is where the columns of the points are uncorrelated. Without it there are three times as many
-    steps. start: weights to begin at, zeros by default. Products with the points are in single precision,
-    which halves their time; sums are in double.
+    Args:
+        points: [N, e]. loss: see `Loss`. rows: indices of the rows to fit on.
+        curvature: [e + 1, K], about the second derivative of the mean loss by every weight. It sets the units
+            in which steps are taken, not where they end, and saves two thirds of the steps. The columns of
+            the points should be uncorrelated, so that mixed derivatives are small.
+        start: weights to begin at, zeros by default.
     """
     x = points[rows].astype(np.float32)
     unit = 1.0 / np.sqrt(curvature + penalty)

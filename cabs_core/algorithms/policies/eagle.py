@@ -1,7 +1,9 @@
-"""`eagle`: Eagle (arXiv 2409.15518), half global, half local Elo ratings, K = 32.
+"""`eagle`: Eagle (arXiv 2409.15518), which plays the arm of the largest mean of a global and a local rating.
 
-The local ones start from the global ones and see the comparisons of the 20 nearest train prompts. An arm
-beats another on a prompt where its utility is larger; equal utilities are a draw.
+Both ratings are on Elo's scale. The global ratings are fitted to the comparisons of all train prompts. The
+local ratings start from the global ones and are updated by Elo's rule, with K-factor 32, for the comparisons
+of the 20 nearest train prompts. An arm beats another on a prompt where its utility is larger; equal utilities
+are a draw.
 """
 
 from typing import ClassVar
@@ -23,7 +25,8 @@ def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> No
     """Update ratings [K] in place by Elo's rule, for every pair of arms in every row of results [m, K], in
     order.
 
-    The larger result wins. Expected score 1 / (1 + 10^((R_b - R_a) / 400)).
+    The larger result wins, equal results are a draw. The expected score of arm a against arm b is
+    1 / (1 + 10^((R_b - R_a) / 400)).
     """
     for row in range(results.shape[0]):
         for a in range(ratings.size):
@@ -40,13 +43,12 @@ def elo_updates(ratings: np.ndarray, results: np.ndarray, k_factor: float) -> No
 
 
 def bradley_terry(results: np.ndarray) -> np.ndarray:
-    """Return ratings [K] on Elo's scale, with mean 1000, of largest likelihood for all comparisons in results
-    [N, K].
+    """Return the Bradley-Terry ratings [K] of largest likelihood for all comparisons in results [N, K].
 
-    A tie is half a win.
-
-    One more tie of every pair keeps the rating of an arm that never lost finite. By minorisation (Hunter
-    2004, Annals of Statistics 32(1)). Unlike ratings after a pass of Elo updates, no order counts.
+    The ratings are on Elo's scale, with mean 1000. A tie is half a win. One more tie is added for every pair,
+    which keeps the rating of an arm that never lost finite. The method is minorisation (Hunter 2004, Annals
+    of Statistics 32(1)). Unlike ratings after a pass of Elo updates, these do not depend on the order of
+    rows.
     """
     k = results.shape[1]
     if k < 2:
@@ -72,7 +74,9 @@ def bradley_terry(results: np.ndarray) -> np.ndarray:
 def local_ratings(
     start: np.ndarray, results: np.ndarray, near: np.ndarray, k_factor: float, out: np.ndarray
 ) -> None:
-    """Fill out [n, K] with ratings that begin at start [K] and see the rows near [n, k] of results [N, K]."""
+    """Fill out [n, K] with ratings that begin at start [K] and are updated for the rows near [n, k] of
+    results [N, K], in the order of near.
+    """
     for i in range(near.shape[0]):
         out[i] = start
         for r in range(near.shape[1]):
@@ -88,7 +92,7 @@ class EagleOptions(PolicyOptions):
 
 
 class Eagle(NearestPolicy):
-    """Half global, half local Elo ratings. Local ratings see the neighbours nearest first."""
+    """The policy `eagle`; see the module. Local ratings are updated for the nearest neighbour first."""
 
     utilities: np.ndarray
     ratings: np.ndarray
@@ -97,7 +101,7 @@ class Eagle(NearestPolicy):
     _ARRAYS: ClassVar = ("train", "utilities", "ratings")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Train points [N, e], utilities [N, K] and global ratings [K]."""
+        """Return the train points [N, e] and utilities [N, K], and the fitted global ratings [K]."""
         return points, offline.utilities, bradley_terry(offline.utilities)
 
     def rate(self, near: np.ndarray) -> np.ndarray:

@@ -31,10 +31,11 @@ from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import price
 
-#: from the source: largest staleness counted (rounds), largest inflation of a variance, and the share of the
-#: penalty below which it is filled up again
+#: largest number of rounds that are counted as staleness (this and the next two: from the source)
 MAX_STALENESS = 1000
+#: largest factor by which staleness raises a variance
 MAX_INFLATION = 200.0
+#: share of the ridge penalty below which the penalty is filled up again
 LEAST_SHARE = 0.1
 
 
@@ -42,7 +43,8 @@ class ParetoModel(NamedTuple):
     """Learnt arrays of all arms.
 
     Attributes:
-        inverse, precision: [K, d, d]. moment, theta: [K, d]. floor: [K], what is left of the ridge penalty.
+        inverse, precision: [K, d, d], A^-1 and A. moment, theta: [K, d], b and A^-1 b.
+        floor: [K], part of the ridge penalty that discounting has left in A.
         updated, played: int64 [K], rounds of the last update and of the last play.
     """
 
@@ -56,7 +58,12 @@ class ParetoModel(NamedTuple):
 
 
 class ParetoParts(NamedTuple):
-    """Options; the model; clock int64 [1], the number of rounds; gain [d], work space."""
+    """Arguments of the kernels.
+
+    Attributes:
+        alpha, gamma, penalty: options. model: learnt arrays.
+        clock: int64 [1], number of rounds so far. gain: [d], work space.
+    """
 
     alpha: float
     gamma: float
@@ -67,7 +74,12 @@ class ParetoParts(NamedTuple):
 
 
 class ParetoData(NamedTuple):
-    """contexts [n, d] whose last feature is 1; penalties [n, K] of the expected costs; scores [n, K]."""
+    """Arrays of n queries, or of one request, as the kernels take them.
+
+    Attributes:
+        contexts: [n, d], whose last feature is 1. penalties: [n, K], of the expected costs.
+        scores: [n, K], realised scores, read at the played arm.
+    """
 
     contexts: np.ndarray
     penalties: np.ndarray
@@ -96,7 +108,9 @@ class ParetoOptions(PolicyOptions):
 
 @kernel
 def staleness_factor(gamma: float, rounds: int) -> float:
-    """Factor by which a variance grows after `rounds` without news: 1 / max(gamma^rounds, 1/200)."""
+    """Return the factor by which a variance grows after `rounds` without a play or update of the arm:
+    1 / max(gamma^rounds, 1/200).
+    """
     if gamma >= 1.0 or rounds <= 0:
         return 1.0
     return 1.0 / max(gamma ** min(rounds, MAX_STALENESS), 1.0 / MAX_INFLATION)
@@ -106,7 +120,9 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 def _decide(
     parts: ParetoParts, data: ParetoData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Return the arm of largest upper bound less penalty, the first of equals; count the round."""
+    """Return the arm of largest upper bound less penalty, the first of equals, and probability 1; count the
+    round.
+    """
     inverse, _, _, theta, _, updated, played = parts.model
     x = data.contexts[row]
     penalties = data.penalties[row]
@@ -166,7 +182,7 @@ def _forget(
 
 @kernel
 def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) -> None:
-    """Learn the score of `arm`."""
+    """Discount the model of `arm`, then add the row's context and the arm's score to it."""
     inverse, precision, moment, theta, floor, updated, _ = parts.model
     _forget(
         arm, parts.clock[0], parts.gamma, parts.penalty, inverse, precision, moment, theta, floor, updated
@@ -183,7 +199,7 @@ def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) 
 def log_costs(means: np.ndarray) -> np.ndarray:
     """Scale the logarithms of mean costs [K] from 0 (the cheapest) to 1 (the dearest).
 
-    .5 if all are equal.
+    A cost of 0 counts as the least positive cost. All entries are .5 if all positive costs are equal.
     """
     positive = means[means > 0]
     if not len(positive) or positive.min() == positive.max():
@@ -208,11 +224,10 @@ def _moments(offline: Offline) -> tuple[np.ndarray, np.ndarray]:
 
 
 class ParetoBandit(CompiledPolicy):
-    """LinUCB with a prior and forgetting; see the module for the formula.
+    """The policy LinUCB with a prior and forgetting; see the module for the formula.
 
-    It needs contexts whose last feature is constant, and predicted costs.
-
-    It learns scores, so that with cost 'linear' one model serves every rho.
+    The policy needs contexts whose last feature is constant, and predicted costs. It learns scores, so that
+    with cost 'linear' one model serves every rho.
     """
 
     Settings: ClassVar = ParetoOptions
@@ -222,7 +237,9 @@ class ParetoBandit(CompiledPolicy):
     loop = staticmethod(round_loop(_decide, _learn))
 
     def start(self, offline: Offline | None) -> None:
-        """Start with the prior of the train split, or with cold models if there is none."""
+        """Start with the prior of the train split, or with cold models if there is no train split or
+        `prior_rounds` is 0.
+        """
         o = self.settings
         k = len(self.arms)
         d = self.dim
@@ -303,7 +320,9 @@ class ParetoBandit(CompiledPolicy):
         return self.model._asdict() | {"clock": self.clock, "price": self.price}, {}
 
     def layout(self) -> dict[str, states.Field]:
-        """Return the learnt arrays. `clock` counts rounds, `floor` is what is left of the ridge penalty."""
+        """Return the fields of the learnt arrays: those of `ParetoModel`, `clock`, which counts rounds, and
+        `price`, the arms' scaled log costs.
+        """
         k = len(self.arms)
         d = self.dim
         s = states.learnt
@@ -335,7 +354,7 @@ class ParetoBandit(CompiledPolicy):
         self.price = np.array(arrays["price"])
 
     def add_arm(self) -> None:
-        """Start with a cold model; under cost 'log' the new arm has the mean price of the others."""
+        """Add an arm with a cold model; under cost 'log' it has the mean price of the others."""
         d = self.dim
         penalty = self.settings.penalty
         now = self.clock[0]
@@ -357,7 +376,7 @@ class ParetoBandit(CompiledPolicy):
         model = self.model
         penalty = self.settings.penalty
         model.theta[-1] = model.theta[arm]
-        # `floor` is what is left of the ridge penalty in the matrix of an arm that was discounted
+        # `floor` is the part of the ridge penalty that discounting has left in the arm's matrix
         data = model.precision[arm] + (penalty - model.floor[arm]) * np.eye(self.dim)
         model.precision[-1] = diluted_precision(data, penalty, 1.0)
         model.inverse[-1] = np.linalg.inv(model.precision[-1])

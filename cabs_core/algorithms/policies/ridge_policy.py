@@ -1,4 +1,4 @@
-"""Ridge models of all arms, which the linear policies share, and their life in a policy.
+"""Ridge models with one model for every arm, as the linear policies use, grow and save them.
 
 Arm j has the model A_j = lambda I + sum of x x', theta_j = A_j^-1 sum of y x, over the rounds in which it was
 played. x is the context and y the target (option `target`). The option `warm` lets the model start from the
@@ -49,9 +49,9 @@ class ModelOptions(PolicyOptions):
 class BanditOptions(ModelOptions):
     """Options of the linear bandits.
 
-    target: what the models learn. `utility` is the clipped utility at the policy's rho, as in the paper.
-        With `score` they learn the score; utilities are then predicted scores times (1 - rho chat)+, and one
-        model serves every rho.
+    target: quantity that the models learn. `utility` is the clipped utility at the policy's rho, as in the
+        paper. With `score` they learn the score; utilities are then predicted scores times (1 - rho chat)+,
+        and one model serves every rho.
     """
 
     target: Literal["utility", "score"] = "utility"
@@ -65,7 +65,7 @@ class RidgeModels(NamedTuple):
         theta: [K, d], coefficients.
         is_shared: True if all arms have seen the same rows and therefore share one matrix.
         is_vaw: True for the regression `vaw`.
-        values: [K], predicted utilities. variances: [K], squared widths of these predictions.
+        values: [K], predicted utilities. variances: [K], squared confidence widths of these predictions.
         gain: [d], work space of updates.
     """
 
@@ -79,7 +79,7 @@ class RidgeModels(NamedTuple):
 
 
 class RidgeData(NamedTuple):
-    """Rows of queries, or one request.
+    """Arrays of n queries, or of one request (n = 1), as the kernels take them.
 
     Attributes:
         contexts: [n, d]. targets: [n, K], realised score or utility of every arm, read at the played arm.
@@ -96,9 +96,11 @@ class RidgeData(NamedTuple):
 def predict(
     models: RidgeModels, x: np.ndarray, margins: np.ndarray, mask: np.ndarray, needs_variances: bool
 ) -> None:
-    """Fill `models.values` [K] with predicted utilities at context x [d], -inf for arms that are away.
+    """Fill `models.values` [K] with predicted utilities at context x [d], -inf for arms that are not
+    available.
 
-    Fill `models.variances` [K] with margin^2 x'A_j^-1 x if `needs_variances` is True.
+    If `needs_variances` is True, fill `models.variances` [K] with margin^2 w_j, w_j = x'A_j^-1 x, or margin^2
+    w_j / (1 + w_j) for the regression `vaw`; 0 for arms that are not available.
     """
     values = models.values
     variances = models.variances
@@ -145,10 +147,10 @@ def learn_played_arm(parts: Any, data: RidgeData, row: int, arm: int, slot: int)
 
 
 class RidgePolicy(CompiledPolicy):
-    """Base of the policies with a ridge model for every arm. It holds, grows and saves the models.
+    """Base of the policies with a ridge model for every arm. The base holds, grows and saves the models.
 
     Attributes:
-        models: what is learnt, and work space.
+        models: the learnt arrays, and work space.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"warm": {"warm": 0.3}}
@@ -163,7 +165,7 @@ class RidgePolicy(CompiledPolicy):
         return target
 
     def reads(self) -> Reads:
-        """Read the context, and costs if the models learn scores."""
+        """Return the fields that the policy reads: the context, and costs if the models learn scores."""
         return Reads(context=True, costs=self.any_rho_now())
 
     def any_rho_now(self) -> bool:
@@ -209,7 +211,7 @@ class RidgePolicy(CompiledPolicy):
         """Restore the models.
 
         Raises:
-            PolicyError: the arrays are said to be shared, but the options share no matrix.
+            PolicyError: the state says that arms share a matrix, and arms of this policy never do.
         """
         is_shared = values["shared"]
         if is_shared is not False and not (is_shared is True and self.starts_shared):
@@ -249,14 +251,17 @@ class RidgePolicy(CompiledPolicy):
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
-        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds."""
+        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds.
+
+        An estimate of utility is multiplied by `margin`.
+        """
         factor = margin if self.target == "utility" else 1.0
         self.models.theta[-1] = factor * self.models.theta[arm]
         self.models.inverse[-1] = inverse_of_joined_arm(self.models.inverse[arm], self.settings.penalty)
 
 
 class RidgeBandit(RidgePolicy):
-    """Base of the linear bandits, which learn from the played arm alone. A subclass says how it chooses.
+    """Base of the linear bandits, which learn from the played arm alone. A subclass gives the rule of choice.
 
     Attributes:
         decide_kernel: the kernel `decide` of the subclass (`play`), as `staticmethod`.
@@ -279,7 +284,9 @@ class RidgeBandit(RidgePolicy):
         return stream.once(f"ridge:{self.target}:{self.rho!r}", partial(ridge_data, stream, self.target))
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
-        """Return the context, and `baseline`, the predicted utilities, which explain a decision."""
+        """Return the fields of the memory: the context, and `baseline`, the clipped predicted utilities,
+        which explain a decision.
+        """
         return {"context": states.Field((self.dim,)), "baseline": states.probabilities(arms)}
 
     def choose(self, request: Request) -> Choice:
@@ -320,7 +327,9 @@ def ridge_data(stream: Stream, target: str) -> RidgeData:
 
 
 def warm_models(offline: Offline, options: ModelOptions, target: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return A^-1 [d, d] of all arms and theta [K, d] that start from the train split."""
+    """Return A^-1 [d, d], which is the same for all arms, and theta [K, d], fitted to the train split with
+    the options `penalty` and `warm`.
+    """
     if target == "score":
         targets = offline.scores
     else:

@@ -1,16 +1,16 @@
 """State of a policy: checks of arrays and numbers, the ledger of learnt decisions, saved files.
 
-Compiled code reads and writes where it is told and checks nothing. Whatever comes from outside (a caller, a
-queue of decisions, a file) therefore passes the checks of this module first. A `Field` says what an array
-must be. `array` returns a value that compiled code can take, or raises PolicyError that says what is wrong;
-it takes about a microsecond for a few hundred arms.
+Compiled code checks neither shapes nor types. Values from outside (a caller, a queue of decisions, a file)
+therefore pass the checks of this module first. A `Field` states the shape, type and range of an array.
+`array` returns a value that compiled code can take, or raises a PolicyError that names the fault; it takes
+about a microsecond for a few hundred arms.
 
 A saved policy is a folder with `policy.json` (name, arms, options) and `state.npz` (learnt arrays). No file
 is taken on trust. `load` reads the header and checks every field. It then reads the shapes and types of
 all arrays, which stand in front of their bytes, and compares them with what the class expects. Only then it
 reads the arrays and checks their ranges.
 
-Belongs here: shapes, types, ranges, finiteness, files. Does not: who made a decision (`safe`).
+Belongs here: shapes, types, ranges, finiteness, files. Elsewhere: which policy made a decision (`safe`).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Field(NamedTuple):
 
     Attributes:
         shape: sizes. A name in place of a size stands for any size that is equal wherever the name occurs.
-        low: least entry. None accepts every entry, NaN too, for arrays that are only shown.
+        low: least entry. None accepts every entry, NaN too, for arrays that no kernel computes with.
         high: largest entry.
         dtype: float64, int64 or bool.
     """
@@ -66,17 +66,17 @@ class Field(NamedTuple):
 
 
 def probabilities(*shape: int) -> Field:
-    """Return the field of an array of probabilities."""
+    """Return the field of an array of probabilities. A field bounds each entry by 0 and `ONE`, not the sum."""
     return Field(shape, 0.0, ONE)
 
 
 def learnt(*shape: int | str, low: float = -FINITE, high: float = FINITE, dtype: np.dtype = F8) -> Field:
-    """Return the field of a learnt array: finite, of any size unless `low` and `high` say otherwise."""
+    """Return the field of a learnt array, whose entries are finite and lie from `low` to `high`."""
     return Field(shape, low, high, dtype)
 
 
 def is_inside(values: np.ndarray, low: float, high: float) -> bool:
-    """Return True if every entry of the array lies in [low, high]. NaN lies outside."""
+    """Return True if every entry of the array lies in [low, high], or there is no entry. NaN lies outside."""
     if not values.size:
         return True
     # `item(argmin())` finds an extreme, and NaN, in a tenth of the time of `min`
@@ -92,7 +92,8 @@ def is_distribution(values: np.ndarray) -> bool:
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     """Return the value as an array [`field.shape`] of the field's type, C-contiguous and writeable.
 
-    Other real numbers are converted into a copy. Text, complex numbers, dates and masked arrays are refused.
+    An array that fits already is returned as it is. Other real numbers are converted into a copy. Text,
+    complex numbers, dates and masked arrays are refused.
 
     Args:
         where: name of the policy or file, for the message. what: name of the value, for the message.
@@ -119,6 +120,7 @@ def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
 
 
 def _range(low: float, high: float) -> str:
+    """Return the text of a range of numbers, for a message."""
     if high != FINITE:
         return f"a number from {low:g} to {high:g}"
     if low == -FINITE:
@@ -238,7 +240,10 @@ def stream_keys_of(where: str, keys: Any) -> np.ndarray:
 
 
 def check_size(where: str, fields: Mapping[str, Field]) -> None:
-    """Raise PolicyError if arrays of these fields do not fit into the memory of this machine."""
+    """Raise PolicyError if arrays of these fields do not fit into the memory of this machine.
+
+    Sizes that a field gives by name count as 1.
+    """
     size = 8 * sum(math.prod(n for n in f.shape if isinstance(n, int)) for f in fields.values())
     try:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -260,7 +265,7 @@ def check_variances(where: str, name: str, matrices: np.ndarray) -> None:
 def _fitting(
     where: str, arrays: Mapping[str, np.ndarray], fields: Mapping[str, Field]
 ) -> dict[str, np.ndarray]:
-    """Return the arrays, each checked by its field; raise PolicyError if one does not fit."""
+    """Return the arrays that have a field, each checked by it; raise PolicyError if an array does not fit."""
     sizes: dict[str, int] = {}
     checked = {}
     for name, field in fields.items():
@@ -371,7 +376,17 @@ _Token = Annotated[str, pydantic.Field(pattern=r"^[0-9a-f]{16,32}$")]
 
 
 class Header(BaseModel):
-    """Content of `policy.json`."""
+    """Content of `policy.json`.
+
+    Attributes:
+        format: number of the format of the files. name: name of the policy, with its preset.
+        arms: names of the arms. dim: number of features. rho: cost sensitivity. horizon: expected rounds.
+        round: number of decisions so far. share: the policy's option `binary_share`.
+        keys: keys of the random streams. options: the policy's options. values: part of the policy's state
+            that is no array.
+        router: id of the router. version: how often its arms have changed. since: {arm: version in which the
+            arm joined}. learnt_by: the instances in the ledger of learnt decisions.
+    """
 
     model_config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
 
@@ -396,8 +411,8 @@ class Saved:
     """A saved policy that is being read.
 
     Attributes:
-        folder: where it was saved. header: content of `policy.json`.
-        ledger: its learnt decisions, empty until `arrays` was called.
+        folder: folder of the saved policy. header: content of `policy.json`.
+        ledger: the policy's learnt decisions, empty until `arrays` was called.
     """
 
     def __init__(self, folder: Path, header: Header):
@@ -430,10 +445,10 @@ class Saved:
 
 
 def checked_state(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays of a state as the policy's `layout` wants them.
+    """Return the arrays of a state, each checked and converted by its field in the policy's `layout`.
 
     Raises:
-        PolicyError: an array is absent or too many, does not fit its field, or contradicts another one.
+        PolicyError: an array is absent, is not the policy's, does not fit its field, or contradicts another.
     """
     checked = _fitting(where, arrays, _expected_fields(where, policy, set(arrays)))
     policy.check_state(where, checked)
@@ -441,7 +456,10 @@ def checked_state(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> 
 
 
 def _expected_fields(where: str, policy: Any, present: set[str]) -> dict[str, Field]:
-    """Return the fields of the policy's state: all of `layout`, and optional groups that are present."""
+    """Return the fields of the policy's state: all of `layout`, and optional groups that are present.
+
+    present: names of the arrays of the state. Raise PolicyError if the names of the fields are others.
+    """
     fields = dict(policy.layout())
     for group in policy.optional_layouts():
         if present & set(group):
@@ -476,6 +494,7 @@ def _stored_shapes(stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
 
 
 def _stored_array(stored: zipfile.ZipFile, name: str) -> np.ndarray:
+    """Return one array of the file, in C order."""
     with stored.open(f"{name}.npy") as file:
         return np.array(np.lib.format.read_array(file, allow_pickle=False), order="C")
 
@@ -539,7 +558,7 @@ def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
     """Return the algorithm of class `cls` that `save` wrote into a folder, and the rest of the saved policy.
 
     Raises:
-        ProvenanceError: the folder holds anything else, or a damaged file.
+        ProvenanceError: the folder holds no saved policy of this class, or a damaged file.
     """
     folder = Path(folder)
     raw = read_header(folder)

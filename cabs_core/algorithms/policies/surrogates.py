@@ -1,4 +1,4 @@
-"""Predictions and surrogates that the CABS policies read of requests and outcomes.
+"""Predictions and surrogates that the CABS policies read from requests and outcomes.
 
 When arm i was played and scored y_i, the propagation head predicts how arm j's score would differ, delta_ij.
 The surrogate score y_i + delta_ij of arm j, or the utility that follows from it, is a row that arm j learns
@@ -23,10 +23,11 @@ from cabs_core.base.utility import price
 
 
 class SurrogateRule(NamedTuple):
-    """Form of a surrogate target, from a surrogate score y and the price rho chat.
+    """Form of a surrogate target, from a surrogate score y and the price rho chat (cost in units of the
+    score).
 
     Attributes:
-        surrogate_is_score: True if the models learn scores: clip01(y).
+        surrogate_is_score: True if the models learn scores: the target is clip01(y).
         surrogate_is_product: True for the expected clipped utility clip01(y) (1 - rho chat)+. Otherwise the
             target is clip01(y - rho chat), as printed in the paper.
     """
@@ -57,7 +58,7 @@ def surrogate_target(rule: Any, score: float, price: float) -> float:
 
 
 class SurrogateData(NamedTuple):
-    """Rows of queries, or one request.
+    """Arrays of n queries, or of one request or outcome (n = 1), as the kernels take them.
 
     Attributes:
         contexts: [n, d].
@@ -66,7 +67,7 @@ class SurrogateData(NamedTuple):
         margins: [n, K], factors that turn predictions into utilities: ones if the models learn utilities.
         rewards: [n, K], realised clipped utilities. scores: [n, K], realised scores.
         prices: [n, K], rho times the predicted costs. affinity: [n, K], predicted scores.
-        deltas: [n, K, K], of the propagation head.
+        deltas: [n, K, K], output of the propagation head: played arm, then arm that its score predicts.
     """
 
     contexts: np.ndarray
@@ -80,11 +81,12 @@ class SurrogateData(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """Parts of a request that these policies read.
+    """Parts of a request that the CABS policies read, checked.
 
     Attributes:
-        rho: score units per USD. mask: bool [K] of available arms. x: [d].
-        affinity: predicted scores [K]. prices: [K]. margins: [K]. surrogate: the propagation head or None.
+        rho: score units per USD. mask: bool [K] of available arms. x: context [d].
+        affinity, prices, margins: [K], as in `SurrogateData`; zeros, zeros and ones if the policy does not
+            read them. surrogate: the propagation head or None.
     """
 
     rho: float
@@ -101,7 +103,7 @@ class SurrogatePolicy(Policy):
 
     Attributes:
         uses_surrogates: True if the policy learns from surrogates, with its options.
-        row: `SurrogateData` with one row, which requests and outcomes are written into.
+        row: `SurrogateData` with one row, to which requests and outcomes are written.
     """
 
     needs_context: ClassVar[bool] = True
@@ -114,7 +116,9 @@ class SurrogatePolicy(Policy):
         return target
 
     def reads(self) -> Reads:
-        """Read the context; costs if it learns scores; both heads and surrogates if it learns from these."""
+        """Return the fields that the policy reads: the context; costs if it learns scores; predicted scores,
+        costs and surrogates if it learns from surrogates.
+        """
         surrogates = self.uses_surrogates
         costs = surrogates or self.any_rho_now()
         return Reads(context=True, scores=surrogates, costs=costs, surrogate=surrogates)
@@ -124,7 +128,7 @@ class SurrogatePolicy(Policy):
         return self.target == "score"
 
     def context_width(self) -> int:
-        """Number of features that the kernels see."""
+        """Return the number of features of the contexts that the kernels see."""
         return self.dim
 
     def resized(self) -> None:
@@ -154,7 +158,7 @@ class SurrogatePolicy(Policy):
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
     def request_row(self, inputs: Inputs) -> SurrogateData:
-        """Return a request as a table with one row, of which `decide` reads margins and affinity."""
+        """Write margins and affinity of a request, which `decide` reads, to `row`, and return it."""
         self.row.margins[0] = inputs.margins
         self.row.affinity[0] = inputs.affinity
         return self.row
@@ -182,10 +186,10 @@ class SurrogatePolicy(Policy):
     def outcome_row(
         self, decision: Decision, outcome: Outcome, kept: tuple[str, ...]
     ) -> tuple[SurrogateData, list[np.ndarray]]:
-        """Return an outcome as a table with one row, and arrays of the decision's memory, for today's arms.
+        """Write an outcome to `row`; return it, and arrays of the decision's memory, for today's arms.
 
-        The context is not written into the table. An arm that was added since the decision was no neighbour,
-        so its entries of the memory are 0.
+        The context is not written. An arm that was added since the decision was no neighbour, so its entries
+        of the memory are 0.
 
         Args:
             kept: names of the arrays of the memory to return, whose last axis is that of the arms.
@@ -268,13 +272,13 @@ class SurrogatePolicy(Policy):
 def memory_after_redraw(
     memory: Mapping[str, np.ndarray], drawn: int, arm: int, pmf: np.ndarray, is_shared: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return a decision's memory if `arm` is played instead of `drawn`, by a draw from pmf [K].
+    """Return a decision's memory for the case that `arm`, drawn from pmf [K], is played instead of `drawn`.
 
-    The sampled graph belongs to the arm that it was drawn with, so the new arm reveals only itself. For an
-    expert whose arms share one matrix every arm reveals every arm, so it reveals the same arms as before.
+    The sampled graph belongs to the arm `drawn`, so the new arm reveals only itself. For an expert whose arms
+    share one matrix every arm reveals every arm, so the new arm reveals the same arms as before.
 
     Args:
-        memory: with the key `mixture` and some of `reach` and `cover`, whose first axis is that of is_shared.
+        memory: the decision's memory; its `reach` and `cover`, if there, have is_shared's axes in front.
         is_shared: bool, True for an expert whose arms share one matrix. [] for the memory of one expert.
     """
     changed = {**memory, "mixture": np.array(pmf)}

@@ -1,4 +1,4 @@
-"""Checks of the solver's arguments, with errors that name the fault."""
+"""Checks of the solver's arguments, which raise errors that name the fault."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ _F8 = np.dtype(np.float64)
 
 
 class SolverError(CabsError, ValueError):
-    """The losses, graph, gamma or tolerance of an exploration program are not what they must be."""
+    """Error of the solver: an argument of the exploration program is invalid, or no solution was found."""
 
 
 @kernel
@@ -37,6 +37,11 @@ def _sound(losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray) -> bool:
 
 
 def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.ndarray:
+    """Return the value as a C-contiguous float64 array, which is a copy only if it has to be.
+
+    Raise SolverError for values that are no real numbers or have another number of dimensions. `name` and
+    `meaning` are for the message.
+    """
     if type(value) is np.ndarray and value.dtype is _F8 and value.ndim == dimensions and value.flags.carray:
         return value
     try:
@@ -64,6 +69,7 @@ def _place(index: Sequence[int], batch: bool) -> str:
 
 
 def _first(mask: np.ndarray) -> tuple[int, ...]:
+    """Return the index of the first True of a mask."""
     return tuple(np.argwhere(mask)[0])
 
 
@@ -71,7 +77,7 @@ def check_tol(tol: Any) -> float:
     """Return tol as a float: positive and finite, in the units of the losses.
 
     Raises:
-        SolverError: it is not positive and finite.
+        SolverError: tol is not a positive, finite number.
     """
     if type(tol) is float and 0.0 < tol < math.inf:
         return tol
@@ -92,7 +98,7 @@ def check_arms(arms: object) -> int:
     """Return the number of arms as an int of at least 1.
 
     Raises:
-        SolverError: it is no whole number from 1 to `MOST_ARMS`.
+        SolverError: `arms` is no whole number from 1 to `MOST_ARMS`.
     """
     if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
         raise SolverError(f"the number of arms must be an integer of at least 1; got {str(arms)[:80]!r}")
@@ -106,8 +112,10 @@ def check_instances(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return contiguous float64 losses [B, K], graphs [B, K, K] and gammas [B] (B = 1 unless `batch`).
 
-    Raises SolverError for wrong shapes, values that are not finite, a missing self loop, graph weights
-    outside [0, 1] (0 means no edge) and gamma that is not positive and finite.
+    Raises:
+        SolverError: a shape is wrong, there are more arms than `MOST_ARMS`, a value is not finite, a self
+            loop is missing, a graph weight lies outside [0, 1] (0 means no edge), or a gamma is not positive
+            and finite.
     """
     if batch:
         f = _array(losses, "losses", 2, "B x K")
@@ -136,6 +144,7 @@ def check_instances(
 
 
 def _say_what_is_wrong(f: np.ndarray, G: np.ndarray, gamma: np.ndarray, batch: bool) -> NoReturn:
+    """Raise the SolverError that names the first invalid entry of losses, graph or gamma."""
     if not np.isfinite(f).all():
         at = _first(~np.isfinite(f))
         raise SolverError(f"losses{_place(at, batch)} is {f[at]}: every loss must be finite")
