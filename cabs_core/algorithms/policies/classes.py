@@ -1,7 +1,7 @@
 """Policies as classes: `LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)` is `build_policy("lin_ucb", ...)`.
 
-One class a record of the catalog, made when it is asked for: a `SafePolicy` around the class that implements
-the policy, with the record's description and the options as docstring and signature.
+There is one class for every record of the catalog, made when it is asked for: a `SafePolicy` around the class
+that implements the policy, with the record's description and the options as docstring and signature.
 """
 
 import inspect
@@ -39,7 +39,7 @@ def class_names() -> Mapping[str, str]:
 
 @cache
 def class_of(name: str) -> type[SafePolicy]:
-    """Return the class of a policy's name; raise PolicyError if the name is unknown."""
+    """Make the class for a policy's name, such as `lin_ucb`; raise PolicyError if the name is unknown."""
     implementation = policy_class(name)
     record = policies()[split_name(name)[0]]
     options = policy_options(name)
@@ -52,7 +52,9 @@ def class_of(name: str) -> type[SafePolicy]:
     def load(cls: type[SafePolicy], folder: str | Path) -> SafePolicy:
         """Load the policy that `save` wrote.
 
-        Raises ProvenanceError, and PolicyError where it is another policy's.
+        Raises:
+            ProvenanceError: the folder holds no sound saved policy.
+            PolicyError: the folder holds another policy.
         """
         policy = load_policy(folder)
         if policy.algorithm.base != name:

@@ -10,10 +10,10 @@ A policy whose rounds are two compiled kernels derives from `CompiledPolicy`, an
 
 `parts` is a NamedTuple of the policy's options, state and work space. `data` is a NamedTuple of arrays over
 rows (queries); a single request is a table with one row. `mask` bool [K] is True for arms that may be played.
-`t` counts the policy's decisions. A reward may come rounds after its decision, so `decide` writes what is
-needed then into memory slot `slot`, and `learn` reads it from there. `decide` fills `trace` [2 + M]: the gap
-of a program that it solved (NaN if it solves none), 1 if the solution was not certified, and M weights of
-experts.
+`t` counts the policy's decisions. A reward may come rounds after its decision, so `decide` writes the values
+that the update needs to memory slot `slot`, and `learn` reads them from there. `decide` fills `trace` [2 +
+M]: the gap of an exploration program that it solved (NaN if it solves none), 1 if the solution was not
+certified, and M weights of experts.
 
 `choose` and `learn` of the policy call the same kernels, so that a policy is defined once.
 """
@@ -54,9 +54,10 @@ class Stream:
         arms: names of the K arms. rho: score units per USD.
         contexts: [n, d].
         scores, costs, utilities: [n, K] realised outcomes; utilities are clipped.
-        predicted_scores, predicted_costs: [n, K] of the accuracy head and the cost head.
-        deltas: [n, K, K] of the propagation head.
-        static_scores: {name: [n, K]} of the static predictors. static_costs: [n, K].
+        predicted_scores, predicted_costs: [n, K], outputs of the accuracy head and the cost head (USD).
+        deltas: [n, K, K], output of the propagation head.
+        static_scores: {name: [n, K]}, predictions of the static predictors. static_costs: [n, K], costs in
+            USD that static policies expect.
         share: how binary the scores are (`utility.binary_share`).
         active_from, active_until: [K]; arm j may be played in rounds active_from[j] <= t < active_until[j].
         offline: the train split.
@@ -160,7 +161,8 @@ class Lane:
             was not certified.
         meta_weights: float32 [T, M], weights of experts, or None.
         pending: {round: decision} of decisions that wait for their reward, if the lane is played by calls.
-        memory: arrays with a slot per round for the same purpose, if the lane is played in a compiled loop.
+        memory: memory of these decisions, arrays with a slot per round, if a loop other than the loop of
+            calls plays the lane.
     """
 
     order: np.ndarray
@@ -193,7 +195,7 @@ class Lane:
         )
 
     def record(self, t: int, decision: Decision, trace: np.ndarray | None) -> None:
-        """Fill the traces of round t; `trace` is what `Policy.trace` returns for the decision."""
+        """Fill the traces of round t; `trace` is the result of `Policy.trace` for the decision."""
         self.actions[t] = decision.arm
         self.propensities[t] = decision.probability
         if trace is None:
@@ -217,7 +219,7 @@ class Lane:
 def check_lane(policy: Policy, stream: Stream, lane: Lane, start: int, stop: int) -> None:
     """Raise PolicyError if rounds start..stop-1 of the lane do not fit the policy and the stream.
 
-    Compiled loops check nothing, so every loop calls this first.
+    Compiled loops check nothing, so every loop calls this function first.
     """
     where = f"{policy.name}: replay"
     n, k, d = stream.shape
@@ -291,7 +293,9 @@ def _check_trace(where: str, name: str, values: np.ndarray, shape: tuple[int, ..
 
 
 class LoopPolicy(Policy):
-    """A policy with a loop of its own, which plays a replay as `choose` and `learn` would, but faster."""
+    """Base of the policies with a loop of their own, which plays a replay as `choose` and `learn` would, but
+    faster.
+    """
 
     own_loop: ClassVar[bool] = True
 
@@ -311,7 +315,7 @@ class LoopPolicy(Policy):
     ) -> None:
         """Call `run` for every lane, over threads, since compiled loops hold no GIL.
 
-        A policy that plays its lanes in lockstep overrides this. Results may not depend on `threads`.
+        A policy that plays its lanes in lockstep overrides this method. Results must not depend on `threads`.
 
         Args:
             policies: one of this class for every lane.
@@ -324,7 +328,9 @@ class LoopPolicy(Policy):
 
 
 def play_by_calls(policy: SafePolicy, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-    """Play rounds start..stop-1 of a lane by `decide` and `update`. This is the reference of every loop."""
+    """Play rounds start..stop-1 of a lane by `decide` and `update`. Every other loop must agree with this
+    one.
+    """
     algorithm = policy.algorithm
     check_lane(algorithm, stream, lane, start, stop)
     for t in range(start, stop):
@@ -456,7 +462,7 @@ def round_loop(decide: Kernel, learn: Kernel) -> Kernel:
 
 
 class CompiledPolicy(LoopPolicy):
-    """A policy whose rounds are two kernels. Subclasses define `loop`, `parts` and `data`.
+    """Base of the policies whose rounds are two kernels. Subclasses define `loop`, `parts` and `data`.
 
     Attributes:
         loop: `staticmethod(round_loop(decide, learn))`.
@@ -474,7 +480,7 @@ class CompiledPolicy(LoopPolicy):
 
     @abstractmethod
     def data(self, stream: Stream) -> Any:
-        """Return what the kernels read of every row of a replay. Lanes share it."""
+        """Return the NamedTuple of arrays that the kernels read in a replay. Lanes share it."""
 
     def new_trace(self) -> np.ndarray:
         """Return an array [2 + M] for `decide` to fill."""

@@ -1,6 +1,7 @@
 """Expected cost of a call, by arm: from the prompt's length alone, or from its length and its embedding.
 
-The length tells what input tokens cost; an answer's length depends on the question.
+The prompt's length determines the cost of the input tokens. The cost of the answer depends on its length, and
+so on the content of the prompt.
 """
 
 from typing import Any, ClassVar, Self
@@ -16,7 +17,8 @@ _PENALTIES = (1.0, 10.0, 100.0, 1000.0)
 
 
 class ContextCostPredictor:
-    """Expected cost of a call to every arm (USD) from the prompt's length and embedding: a ridge per arm.
+    """Predictor of the cost of a call to every arm (USD) from the prompt's length and embedding, by ridge
+    regression.
 
     `fit` chooses the ridge penalty by leave-one-out error on the train split. Predictions are clipped to
     [0.25, 4] times the arm's mean cost, as in `CostPredictor`.
@@ -45,7 +47,7 @@ class ContextCostPredictor:
         z = z - self.center_
         self.mean_ = costs.mean(axis=0)
         target = costs - self.mean_
-        # one penalty for all arms, so the errors of cheap and of dear ones are made to count alike
+        # one penalty for all arms, so the errors of cheap and of dear arms are scaled to count alike
         scale = np.maximum(target.std(axis=0), 1e-30)
         ridge = RidgeCV(_PENALTIES, fit_intercept=False).fit(z, target / scale)
         self.weights_ = ridge.coef_.reshape(len(scale), -1).T * scale
@@ -79,10 +81,11 @@ class ContextCostPredictor:
 
 
 class CostPredictor(SavedPredictor):
-    """Expected cost of a call to every arm (USD) from the prompt's length: least squares per arm.
+    """Predictor of the cost of a call to every arm (USD) from the prompt's length, by ridge regression.
 
-    Features: length, log length and its square, standardised, lengths clipped to the range seen in training.
-    Predictions are clipped to [0.25, 4] times the arm's mean cost, so that none is ever zero or absurd.
+    Features are length, log length and its square, standardised, with lengths clipped to the range seen in
+    training. Predictions are clipped to [0.25, 4] times the arm's mean cost, so that the cost of an arm that
+    is not free is never predicted as zero.
     """
 
     name: ClassVar[str] = "cost"
@@ -137,6 +140,7 @@ class CostPredictor(SavedPredictor):
 
 
 def _check_lengths(prompt_lengths: ArrayLike, rows: int = 2) -> np.ndarray:
+    """Return lengths as float64; raise DataError unless they are `rows` or more finite numbers >= 0."""
     lengths = np.asarray(prompt_lengths, dtype=np.float64)
     if lengths.ndim != 1 or len(lengths) < rows or not (np.isfinite(lengths) & (lengths >= 0)).all():
         raise DataError(

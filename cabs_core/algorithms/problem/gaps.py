@@ -1,12 +1,13 @@
-"""Values of answers in a table with gaps: estimates that rest on the real cells.
+"""Estimates of mean utility, score and cost of the models in a table with gaps, from the real cells.
 
-    cells = real_values(problem, rho)                       # mean over queries: doubly robust
-    values = doubly_robust(real, predicted, observed)       # of any cells
+    cells = real_values(problem, rho)                       # means over queries are doubly robust estimates
+    values = doubly_robust(real, predicted, observed)       # the same for any values of cells
 
-Where a model was left out at random, a cell counts with its prediction, corrected by the error of the
-predictions on the real cells (divided by their share, or by the probability with which they were drawn).
-Predictions are the oracles', which know the train split alone. Where gaps are not at random
-(`metadata["unknown"]`), a missing answer counts as wrong.
+A cell is one model on one query, and real if it was measured. Where a model was left out at random, every
+cell counts with its prediction, and real cells with the error of their prediction in addition (divided by the
+share of real cells, or by the probability with which the cell was drawn). Predictions are those of the
+oracles, which were fitted on the train split alone. Where gaps are not at random (`metadata["unknown"]`), the
+table's own values count, in which a missing answer is wrong.
 
 Source: doubly robust estimation, Robins, Rotnitzky and Zhao 1994, Dudik et al. 2011.
 """
@@ -23,9 +24,9 @@ from cabs_core.base.utility import clipped_utility
 
 @dataclass(frozen=True)
 class Cells:
-    """Values `[n, K]` whose means over queries are estimates: clipped utility, score, cost in USD.
+    """Values `[n, K]` of clipped utility, score and cost (USD), whose means over queries are estimates.
 
-    Single values mean little.
+    A single value estimates nothing, and may lie outside the range of its kind.
     """
 
     utility: np.ndarray
@@ -34,7 +35,9 @@ class Cells:
 
 
 def unknown_arms(problem: ReplayProblem) -> list[int]:
-    """Arms with missing answers that no prediction fits: gaps not at random, or no real answer at all."""
+    """Return the indices of arms whose missing answers cannot be estimated: their gaps are not at random, or
+    they have no real answer at all.
+    """
     if problem.observed is None:
         return []
     named = problem.metadata.get("unknown", [])
@@ -43,7 +46,10 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
 
 
 def real_values(problem: ReplayProblem, rho: float) -> Cells:
-    """Return values at a rho, in score units per USD. Without gaps they are what the problem holds."""
+    """Return the values of all cells at a rho, in score units per USD.
+
+    They are the problem's own values if it has no gaps, and for `unknown_arms`; otherwise doubly robust.
+    """
     score = problem.scores
     cost = problem.costs
     observed = problem.observed
@@ -67,11 +73,12 @@ def real_values(problem: ReplayProblem, rho: float) -> Cells:
 
 
 def doubly_robust(real: np.ndarray, predicted: np.ndarray, observed: ArrayLike) -> np.ndarray:
-    """`[n, K]` predictions, corrected by their errors where a cell is real; means over rows are estimates.
+    """Return predictions `[n, K]`, corrected by their weighted errors in real cells; means over rows are
+    estimates.
 
     Args:
-        real, predicted: `[n, K]`; predictions know nothing of the cell itself.
-        observed: `[n, K]` see `real_weights`.
+        real, predicted: `[n, K]`; predictions are made without the cell's own value.
+        observed: `[n, K]`, which `real_weights` turns into weights of the errors, 0 where a cell is a gap.
     """
     value: np.ndarray = predicted + real_weights(observed) * (real - predicted)
     return value

@@ -1,4 +1,4 @@
-"""Ridge regression by rank-one updates of the inverse; lower triangles, float64.
+"""Ridge regression by rank-one updates of the inverse matrix, which is kept as a lower triangle in float64.
 
 Float32 is not precise enough: after some ten thousand updates at a small penalty most decisions differ.
 """
@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.base.compiled.jit import kernel
 
-#: allows reordering and fusing of operations; NaN and infinity keep their meaning
+#: compiler flags that allow reordering and fusing of operations; NaN and infinity keep their meaning
 FAST = {"reassoc", "contract", "nsz"}
 
 
@@ -63,7 +63,7 @@ def quadratic(inverse: np.ndarray, x: np.ndarray) -> float:
 def product(inverse: np.ndarray, x: np.ndarray, out: np.ndarray) -> float:
     """Fill out with S x for the symmetric S [d, d] whose lower triangle is given; return x' S x.
 
-    Four rows at a time, so that x and out are read once for four rows.
+    Four rows are processed at a time, so that x and out are read once for four rows.
     """
     d = x.size
     for j in range(d):
@@ -155,20 +155,21 @@ def symmetric_quadratic(lower: np.ndarray, x: np.ndarray) -> float:
     return max(value, 0.0)
 
 
-#: rounds that an arm which resembles another one starts with: so few that its own scores soon outweigh them
+#: rounds that the data of an arm that resembles another one count for: so few that its own scores soon
+#: outweigh them
 JOINED_ROUNDS = 4.0
 
 
 def diluted_precision(
     precision: np.ndarray, penalty: float, constant: float, rounds: float = JOINED_ROUNDS
 ) -> np.ndarray:
-    """Return a ridge model's A = penalty I + X'X `[d, d]` with the data scaled down to some rounds.
+    """Return a ridge model's A = penalty I + X'X `[d, d]` with the data X'X scaled down to `rounds` rounds.
 
     The number of rounds behind X'X is its last diagonal entry divided by the square of `constant`, which is
     the value of the last feature in every context. Data of fewer rounds stay as they are.
 
     Args:
-        precision: A, symmetric. penalty: the multiple of the identity that A holds beside the data.
+        precision: A, symmetric. penalty: factor of the identity in A.
     """
     data = precision - penalty * np.eye(len(precision))
     seen = data[-1, -1] / constant**2

@@ -1,4 +1,4 @@
-"""The exploration program itself, in plain NumPy: objective and certificate.
+"""Objective and certificate of the exploration program, in plain NumPy.
 
 This code is slow; the compiled kernels are tested against it. It works in any float dtype (np.longdouble for
 checks in extended precision).
@@ -26,7 +26,10 @@ def objective(p: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | 
 def certificate(
     p: ArrayLike, q: ArrayLike, losses: ArrayLike, graph: ArrayLike, gamma: float | np.floating
 ) -> np.floating:
-    """Bound F(p) - F* for any p and q in the simplex with W = G'p > 0, by a sum of non-negative terms."""
+    """Compute an upper bound of F(p) - F*, with F* the minimum of F, from any p and q in the simplex.
+
+    The bound, a sum of non-negative terms in the units of the losses, holds if W = G'p > 0.
+    """
     p = np.asarray(p)
     q = np.asarray(q)
     f = np.asarray(losses)

@@ -1,7 +1,8 @@
-"""The exploration program by a general convex solver: what our kernels are tested and timed against.
+"""The exploration program by a general convex solver, the reference of tests and timings of our kernels.
 
-Clarabel is called through cvxpy, in the paper's form and with parameters. Its answers are not taken as the
-truth: at gamma of 100 and above Clarabel often stops early, so `program.objective` evaluates it.
+Clarabel is called through cvxpy, in the paper's form (`cvxpy_paper`) and with parameters (`CvxpyParametric`).
+Its solutions are not taken as exact: at gamma of 100 and above Clarabel often stops early, so
+`program.objective` evaluates them.
 """
 
 import warnings
@@ -19,12 +20,17 @@ from cabs_core.algorithms.solver.program import objective
 
 @dataclass(frozen=True)
 class ReferenceSolution:
-    """An answer of the solver.
+    """Solution of one instance by the general solver.
 
-    p [K]: in the simplex; objective: F(p); solved: whether the status is "solved" (not "almost solved" or
-    worse); claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on
-    constraints; q [K]: the adversary's distribution, from the multipliers of the K epigraph constraints; None
-    where the call has none; iterations: of the interior-point method, 0 where the solver does not say.
+    Attributes:
+        p: [K] in the simplex; NaN if the solver found no point.
+        objective: F(p); inf if the solver found no point.
+        solved: True if the solver's status is "solved" (not "almost solved" or worse).
+        claimed: the optimum that the solver reports, which differs from F(p) within its tolerance on
+            constraints.
+        q: the adversary's distribution [K], from the multipliers of the K epigraph constraints; None from
+            `cvxpy_paper`, or if there is no point.
+        iterations: number of interior-point iterations, 0 if the solver does not report it.
     """
 
     p: np.ndarray
@@ -38,7 +44,10 @@ class ReferenceSolution:
 def solution_of(
     p: np.ndarray | None, losses: np.ndarray, graph: np.ndarray, gamma: float, solved: bool, claimed: float
 ) -> ReferenceSolution:
-    """Clip the solver's p `[K]` onto the simplex and evaluate it; p is None if the solver found none."""
+    """Return the solver's p `[K]`, clipped and scaled onto the simplex, with its objective.
+
+    p is None if the solver found no point; the solution's p is NaN then, and its objective inf.
+    """
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
         return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
     p = np.clip(np.asarray(p, dtype=np.float64), 1e-15, None)
@@ -54,6 +63,10 @@ def _close(
     gamma: float,
     scale: float,
 ) -> ReferenceSolution:
+    """Solve the problem by Clarabel and return the value of `variable` as a solution.
+
+    `scale` is the factor of the problem's objective against F.
+    """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
         try:
@@ -68,7 +81,9 @@ def _close(
 
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
-    """Solve equation (5) of the paper word for word: K norm constraints, K^2 quotients, built each time."""
+    """Solve the program as equation (5) of the paper states it: K norm constraints of K^2 quotients, which
+    are built for each call.
+    """
     f = np.asarray(losses, dtype=np.float64)
     G = np.asarray(graph, dtype=np.float64)
     K = len(f)

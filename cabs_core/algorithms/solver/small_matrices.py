@@ -1,8 +1,8 @@
 """Linear algebra of the kernel for small K: rows of K numbers in C vectors of eight lanes.
 
-Arguments name places in the scratch memory `ws`. Padded lanes are 0, so that they add nothing to any sum. A
-linear system is solved by inverting its matrix in place: this takes K dependent steps, as a factorisation
-does, and the solves become products, without a chain of dependent steps.
+Arguments of type int, other than K and C, are places in the scratch memory `ws`. Padded lanes are 0, so that
+they add nothing to any sum. A linear system is solved by inverting its matrix in place: the inversion takes K
+dependent steps, as a factorisation does, and the solves become products, without a chain of dependent steps.
 """
 
 from cabs_core.base.compiled.jit import Doubles, kernel
@@ -13,7 +13,9 @@ inlined = kernel(forceinline=True)
 
 @inlined
 def product(K: int, C: int, ws: Doubles, matrix: int, x: int, out: int) -> None:
-    """Fill row `out` with the sum over i of ws[x + i] times row i of the matrix."""
+    """Fill row `out` with the sum over i of ws[x + i] times row i of the matrix: the transposed matrix times
+    x.
+    """
     for c in range(C):
         a = spread(0.0)
         b = spread(0.0)
@@ -40,7 +42,7 @@ def _finish(
     acc: Vector,
     scale: float,
 ) -> None:
-    """Add to chunk c of row i of M all but its diagonal term, and store it."""
+    """Add the terms of beta and hub to `acc`, the delta term of vector c of row i; store the sum in M and A."""
     at = (i * C + c) * WIDTH
     acc = acc + ws[beta + i] * load(ws, GT + at) + load(ws, G + at) * load(ws, beta + c * WIDTH)
     acc = acc - (ws[hub + i] * scale) * load(ws, hub + c * WIDTH)
@@ -65,7 +67,7 @@ def build(
 ) -> None:
     """Fill M and A with G diag(delta) G' + diag(beta) G' + G diag(beta) - scale w w', w the row `hub`.
 
-    GT is the transpose of G, GD becomes diag(delta) G'. The diagonal term is left out.
+    GT is the transpose of G, GD becomes diag(delta) G'. The caller adds the diagonal of the Newton matrix.
     """
     n = C * WIDTH
     for k in range(K):
@@ -116,7 +118,7 @@ def invert(K: int, C: int, ws: Doubles, M: int) -> bool:
 
 @inlined
 def improve(K: int, C: int, ws: Doubles, M: int, A: int, right: int, x: int, residual: int, fix: int) -> None:
-    """Refine row x, the solution of A x = right by the inverse M, by one iterative step."""
+    """Improve row x, the solution of A x = right by the inverse M, by one step of iterative refinement."""
     product(K, C, ws, A, x, residual)
     for c in range(C):
         o = c * WIDTH
