@@ -1,7 +1,7 @@
-"""Arms that come and go after the oracles were trained: predictions of the arms that there are now.
+"""Predictions for today's arms from those of the trained arms, if arms came or went after the training.
 
-An arm that came is predicted by a mixture of the trained arms and an offset; one that went has no row. Of a
-trained arm the row is its own prediction.
+An arm that came is predicted by a mixture of the trained arms and an offset. An arm that went has no row in
+the map. A trained arm that stayed has its own prediction.
 """
 
 from collections.abc import Mapping
@@ -10,9 +10,9 @@ from typing import Any, Self
 
 import numpy as np
 
-#: scored prompts at which half of an arm's offset is believed, and the least variance of a score in the
-#: likelihood of the arms like it
+#: number of scored prompts for which an arm's offset is shrunk by half
 HALF = 4.0
+#: least variance of a score in the likelihood by which trained arms are weighted
 LEAST_VARIANCE = 0.05
 
 
@@ -21,7 +21,7 @@ class Likeness:
     """Mixture of B trained arms by which a new arm is predicted.
 
     Attributes:
-        weights: `[B]` >= 0, sum 1. offset: added to the score. cost: factor of the mixture's cost, >= 0.
+        weights: `[B]` >= 0, sum 1. offset: added to the mixture's score. cost: factor of its cost, >= 0.
     """
 
     weights: np.ndarray
@@ -32,8 +32,8 @@ class Likeness:
     def of_scores(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
         """Return the likeness of an arm of which m prompts are scored.
 
-        Each trained arm counts by the likelihood of the scores under its predictions. The predictions are
-        first shifted by their mean error, as far as m prompts are believed.
+        Each trained arm is weighted by the normal likelihood of the scores under its predictions. These are
+        first shifted by their mean error, shrunk by m / (m + `HALF`). The offset is the weighted mean shift.
 
         Args:
             predicted: `[m, B]` scores of the trained arms. scores: `[m]` in [0, 1].
@@ -49,11 +49,12 @@ class Likeness:
 
 @dataclass(frozen=True)
 class ArmMap:
-    """K arms of today from B trained ones.
+    """Map from the predictions for B trained arms to those for K arms of today.
 
     Attributes:
-        weights: `[K, B]`. offsets, costs: `[K]`, see `Likeness`. anchors: `[K]` the trained arm whose place
-            each has in the propagation of scores.
+        weights: `[K, B]`, offsets, costs: `[K]`, one `Likeness` for each of today's arms.
+        anchors: `[K]`, index of the trained arm that stands for each of today's arms as the played arm in
+            the propagation of scores.
     """
 
     weights: np.ndarray
@@ -92,10 +93,11 @@ class ArmMap:
         return own
 
     def trained_scores(self, scores: np.ndarray) -> np.ndarray:
-        """Return observed scores `[n, B]` of the trained arms as anchors, from those of today's arms `[n,
+        """Return scores `[n, B]` of the trained arms as anchors, from observed scores of today's arms `[n,
         K]`.
 
-        A trained arm that is still there has its own score. A trained arm without a successor has the mean.
+        A trained arm that is still there has its own score. A trained arm that went has the score of a new
+        arm whose anchor it is, or else the mean of today's arms.
         """
         out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
         for k in np.argsort(self.weights.max(axis=1), kind="stable"):

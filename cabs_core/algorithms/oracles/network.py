@@ -6,8 +6,8 @@
 * features: a 128-d representation for the bandits, trained through a linear read-out of the scores.
 
 The propagation head works on the surprise s = y_i - ybar_i(x): surrogate_j = ybar_j + s G_ij + (V u)_j with
-u = gelu(W h + E_i + s F_i). G starts at the regression of one arm's residual on another's, so that training
-begins at the best context-free propagation instead of at none.
+u = gelu(W h + E_i + s F_i), h the trunk's output. G starts at the slopes of the regression of one arm's
+residual on another's, so that training begins at the best propagation that does not depend on the context.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,12 @@ from cabs_core.algorithms.oracles.frozen_network import FrozenNetwork, NetworkSh
 
 @dataclass
 class NetworkHeads:
-    """Outputs for a batch: scores `[B, K]`, surrogates `[B, K anchors, K]` or None, costs z `[B, K]`,
-    features `[B, 128]` and the scores read from them `[B, K]`."""
+    """Outputs of the network for a batch of B prompts.
+
+    Attributes:
+        scores: `[B, K]`. surrogates: `[B, K anchors, K]`, or None without scores of anchors.
+        costs: `[B, K]`, z-scored. features: `[B, F]`. readout: `[B, K]`, scores read from the features.
+    """
 
     scores: torch.Tensor
     surrogates: torch.Tensor | None
@@ -59,7 +63,9 @@ class OracleNetwork(nn.Module):
             nn.init.zeros_(layer.bias)
 
     def start_at(self, means: torch.Tensor, slopes: torch.Tensor) -> None:
-        """Begin at the arms' mean scores `[K]` and at residual regression slopes `[K anchors, K]`."""
+        """Set the weights at which training begins: biases to the arms' mean scores `[K]`, and G to residual
+        regression slopes `[K anchors, K]`.
+        """
         with torch.no_grad():
             self.accuracy.bias.copy_(means)
             self.readout.bias.copy_(means)
@@ -74,7 +80,7 @@ class OracleNetwork(nn.Module):
         features = self.features(h)
         surrogates = None
         if scores is not None:
-            # the propagation loss must not bend the context-only prediction towards what needs an anchor
+            # detached, so that the propagation loss does not train the accuracy head
             known = ybar.detach()
             surprise = (scores - known).unsqueeze(-1)
             u = nn.functional.gelu(self.to_u(h).unsqueeze(1) + self.anchor + surprise * self.anchor_surprise)
@@ -83,7 +89,7 @@ class OracleNetwork(nn.Module):
         return NetworkHeads(ybar, surrogates, costs, features, self.readout(features))
 
     def freeze(self) -> FrozenNetwork:
-        """Return the network as arrays, which everything after training uses."""
+        """Return the network as NumPy arrays, which all code after training uses."""
         return FrozenNetwork(
             self.shape, {name: value.cpu().numpy() for name, value in self.state_dict().items()}
         )

@@ -42,7 +42,7 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
     """Return a new, unfitted predictor by name; options are those of its class.
 
     Raises:
-        PolicyError: unknown name; the known ones are listed.
+        PolicyError: the name is unknown, or the value of an option is out of range.
     """
     if name == "knn_literal":
         return KnnPredictor(**{"k": 3, **options})
@@ -50,10 +50,10 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
 
 
 def predictor_class(name: str) -> type[ScorePredictor]:
-    """Return the class of a predictor by the name that its files carry.
+    """Return the class of a predictor by the name that its files carry; `knn_literal` is not such a name.
 
     Raises:
-        PolicyError: unknown name; the known ones are listed.
+        PolicyError: the name is unknown.
     """
     if name not in _CLASSES:
         raise PolicyError(f"unknown score predictor {name!r}. Known: {', '.join(SCORE_PREDICTORS)}.")
@@ -61,10 +61,10 @@ def predictor_class(name: str) -> type[ScorePredictor]:
 
 
 def load_score_predictor(folder: str | Path) -> ScorePredictor:
-    """Load the score predictor that was saved in `folder`, of whichever class.
+    """Load the score predictor that was saved in `folder`; the files name its class.
 
     Raises:
-        ProvenanceError: there is none, or it has a format that this version does not read.
+        ProvenanceError: the folder holds no score predictor, or a format that this version does not read.
     """
     name = read_header(folder).get("name")
     if name not in _CLASSES:

@@ -1,4 +1,4 @@
-"""Adam, compiled: what trains the bilinear predictors, and is not needed to predict."""
+"""Compiled steps of Adam, which train the bilinear predictors and are not needed to predict."""
 
 import numpy as np
 
@@ -15,11 +15,13 @@ def adam_step(
     rate: float,
     tiny: float,
 ) -> None:
-    """Take one step of Adam in place, all arrays flat.
+    """Take one step of Adam (beta .9 and .999) in place, in one pass without temporary arrays.
 
-    One pass: half of the training was temporary arrays of numpy's.
-
-    first, second: moments. rate: learning rate, both biases corrected; tiny: epsilon with that of the second.
+    Args:
+        weights, gradient: flat arrays of equal length. first, second: the moments, of the same length.
+        decay: L2 penalty, whose gradient decay x weights is added to `gradient`.
+        rate: learning rate, with the bias corrections of both moments. tiny: epsilon, with the correction of
+            the second moment.
     """
     for i in range(weights.size):
         slope = gradient[i] + decay * weights[i]

@@ -1,7 +1,7 @@
 """Contexts of the linear policies: principal components of the embedding, or of the network's feature head.
 
 Contexts are the 32 leading components, centred and scaled together so that their squared norm is 16 on
-average, and a constant 2. Everything is fitted on the train split.
+average, and a constant 2. Centre and basis are fitted on the train split.
 """
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ ROWS = 16_384
 
 @dataclass(frozen=True)
 class PcaFeatures:
-    """Centre `[e]` and scaled basis `[e, d]`; `transform` adds the constant column."""
+    """Maker of contexts from embeddings: a centre `[e]` and a scaled basis `[e, d]` of principal components."""
 
     center: np.ndarray
     basis: np.ndarray
@@ -43,7 +43,7 @@ class PcaFeatures:
         return cls(center, vectors * signs * np.sqrt(SQUARED_NORM / spread))
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
-        """Return contexts `[n, d + 1]` float64, whose last column is the constant 2."""
+        """Return contexts `[n, d + 1]` float64 of embeddings `[n, e]`; the last column is the constant 2."""
         x = np.asarray(embeddings)
         out = np.full((len(x), self.basis.shape[1] + 1), CONSTANT)
         for i, part in enumerate(centred(x, self.center)):

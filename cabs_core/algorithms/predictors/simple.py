@@ -1,4 +1,4 @@
-"""The simple predictors of scores: mean, ridge and k nearest neighbours."""
+"""Simple predictors of scores: mean, ridge regression and k nearest neighbours."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cabs_core.base.errors import PolicyError
 
 
 class MeanPredictor(ScorePredictor):
-    """The mean score of every arm, whatever the prompt."""
+    """Score predictor that predicts every arm's mean score in the train split for every prompt."""
 
     name: ClassVar[str] = "mean"
     width_: int
@@ -46,7 +46,8 @@ class MeanPredictor(ScorePredictor):
 
 
 class RidgePredictor(ScorePredictor):
-    """Ridge regression of every arm's score on the leading principal components of the embedding.
+    """Score predictor by ridge regression of every arm's score on leading principal components of the
+    embedding.
 
     Components are centred, and scaled together so that their squared norm is 16 on average (the scale of the
     bandits' contexts); `penalty` is in that scale. The mean score is not shrunk.
@@ -90,11 +91,13 @@ class RidgePredictor(ScorePredictor):
 
 
 class KnnPredictor(ScorePredictor):
-    """Mean score of the k nearest train prompts (Euclidean distance between embeddings).
+    """Score predictor by the mean score of the k nearest train prompts (Euclidean distance of embeddings).
 
     Args:
-        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on
-            validation. k = 3 is the usual published setting and far too small for 0/1 scores.
+        k: number of neighbours; None chooses from `grid` the k of least squared error of contrasts on the
+            validation rows, or on a held-out part of the train rows if there are none. k = 3 is the usual
+            published setting and far too small for 0/1 scores.
+        grid: candidates for k.
     """
 
     name: ClassVar[str] = "knn"
@@ -130,15 +133,19 @@ class KnnPredictor(ScorePredictor):
         self.k_ = min(k, len(y))
 
     def _remember(self, x: np.ndarray, y: np.ndarray) -> None:
-        # float32 halves memory and time; neighbours at equal distance within it are interchangeable
+        """Keep train prompts `[N, e]` and their scores `[N, K]`."""
+        # float32 halves memory and time; neighbours whose distances are equal in float32 are interchangeable
         self.points_ = x.astype(np.float32, copy=False)
-        # computed once: for a single prompt it would cost more than the products with all points
+        # computed once, because for a single prompt the computation would take longer than the search
         self.half_ = halves(self.points_)
         self.scores_ = y
         self.use(self.lists)
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours from these lists, if of the same train prompts, which then are held once."""
+        """Take neighbours from these lists if they are of the same train prompts; None for no lists.
+
+        The prompts' points are then shared with the lists, to save memory.
+        """
         self.lists = lists
         points = getattr(self, "points_", None)
         if lists is None or points is None:
@@ -149,7 +156,7 @@ class KnnPredictor(ScorePredictor):
             self.half_ = lists.half
 
     def share(self, twin: KnnPredictor) -> None:
-        """Hold train prompts that another predictor holds as well only once."""
+        """Share the arrays of the train prompts with another predictor that has equal ones, to save memory."""
         if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
             self.points_ = twin.points_
             self.half_ = twin.half_
@@ -162,15 +169,18 @@ class KnnPredictor(ScorePredictor):
         return near
 
     def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield, for chunks of rows, the slice and the means of the k nearest, `[len(ks), rows, K]`."""
+        """Yield, for chunks of rows of x, the slice and the mean scores of the k nearest train prompts for
+        each of `ks`, `[len(ks), rows, K]`.
+        """
         for rows, near in self._neighbours(x, max(ks)):
             totals = np.cumsum(self.scores_[near], axis=1)
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield, for chunks of rows, the slice and train rows `[rows, top]`, nearest first.
+        """Yield, for chunks of rows of x, the slice and the indices `[rows, top]` of the nearest train rows,
+        nearest first.
 
-        They come from the lists if these are complete, otherwise from a search.
+        The indices come from the lists if these know all rows, otherwise from a search.
         """
         if self.lists is not None and self._in_lists:
             listed = self.lists.of(x, top)

@@ -18,7 +18,7 @@ _META = {"arms": list, "name": str, "pool": str, "metadata": dict, "content_hash
 
 
 def base_array(array: ArrayLike) -> np.ndarray:
-    """Return an array [same shape] as a plain ndarray, because compiled code knows no memory maps."""
+    """Return an array [same shape] as a plain ndarray, because compiled code does not accept `np.memmap`."""
     return np.asarray(array).view(np.ndarray)
 
 
@@ -32,11 +32,11 @@ def array_hash(array: np.ndarray) -> str:
 def write(
     folder: str | Path, names: Collection[str], arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]
 ) -> Path:
-    """Write the arrays and what is said of them into `folder`, replaced as a whole.
+    """Write the arrays and meta.json to `folder`, which is replaced as a whole, and return the folder's path.
 
     Args:
-        names: of all arrays that a problem can have; arrays: {name, or static_scores.NAME: array}.
-        about: the other entries of meta.json.
+        names: names of all arrays that a problem can have. arrays: {name, or static_scores.NAME: array}.
+        about: entries of meta.json other than its format.
     """
     files = (*(f"{name}.npy" for name in names), "static_scores.*.npy")
     contents = Contents("a saved replay problem", "meta.json", files, ("content_hash", "arrays"))
@@ -49,15 +49,15 @@ def write(
 
 
 def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Read what `write` wrote: meta.json, and the arrays by name, mapped into memory.
+    """Return meta.json and {name: array} of a folder that `write` wrote; arrays are mapped into memory.
 
-    The key "static_scores" holds {name: array}.
+    The key "static_scores" of the arrays holds {name: array}.
 
     Args:
-        names: of all arrays that a problem can have; verify: hash every array and compare.
+        names: names of all arrays that a problem can have. verify: True to compare the hash of every array.
 
     Raises:
-        ProvenanceError: something is missing, unreadable or not what was written.
+        ProvenanceError: a file is missing, unreadable or changed, or meta.json names other arrays.
     """
     meta = _read_meta(folder)
     values: dict[str, Any] = {"static_scores": {}}
@@ -87,6 +87,7 @@ def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, 
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
+    """Return the content of meta.json, checked for its format and the types of its entries."""
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

@@ -1,11 +1,12 @@
 """`hier_mix`: Bayesian linear models of the score, one for every simple router, and their mixture.
 
 docs/hier-mix.md has the models, their updates and weights, the choice and the search for changed models in
-equations; `rounds` has the rounds, `models` the arithmetic. Why it is as it is:
+equations; `rounds` has the rounds, `models` the arithmetic. The reasons of the design:
 
-The prior of the ridge is tight where train prompts lie, wide where only new ones do, which no isotropic prior
-is. Graded scores vary less than scores of 0 and 1: `dispersion` scales noise and log likelihood by how binary
-they are (`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). No weight depends on a table.
+The prior of the ridge model is tight where train prompts lie, and wide where only new prompts lie, which no
+isotropic prior can be. Graded scores vary less than scores of 0 and 1: `dispersion` scales noise and log
+likelihood by how binary they are (`utility.binary_share`), as a quasi-likelihood does (Wedderburn 1974). No
+weight depends on a table.
 
 Models that trust the offline order of the arms are averaged by weight, because averages of good predictors
 are good. Models that distrust the order (ease, cold) are not averaged in, because they would then be tested
@@ -63,11 +64,11 @@ _ARRAYS = ("scaling", "log_weights", "played", "paid", "alarm", "joined")
 _ARM_AXIS = dict.fromkeys(
     ("played", "joined", "c_chance", "c_shift", "a_var", "a_cross", "a_total", "a_level", "r_ridge"), 0
 ) | dict.fromkeys(("paid", "r_cov_arm", "r_mean_arm"), 1)
-#: bytes of state from which on it warns: a decision reads all of it
+#: bytes of the arms' covariances above which the policy logs a warning, since every decision reads them
 LARGE_STATE = 100e6
 logger = logging.getLogger(__name__)
 
-#: the policy without corrections
+#: options of the preset `two_models`: the anchored and the cold model alone, without corrections
 TWO_MODELS = {
     "corrections": (),
     "anchor_weight": 0.9,
@@ -81,7 +82,8 @@ TWO_MODELS = {
 
 
 class Correction(PolicyOptions):
-    """A model beside the anchored and the cold one: it predicts what `offset` leaves, by arm and context.
+    """Options of a model beside the anchored and the cold model, which predicts the score less an offset from
+    arm and context.
 
     Deviations are prior standard deviations, in units of the score.
     """
@@ -107,16 +109,17 @@ class Correction(PolicyOptions):
     )
 
 
-#: prior weight of a model: exp(-.0046 x 500), for 500 rounds are about as many as the shortest streams worth
-#: routing have. The ease model is none of the routers that the mix is judged against, and has half of it
+#: prior weight of a model: exp(-.0046 x 500), where 500 rounds is about the length of the shortest streams
+#: worth routing. The ease model has half this weight, since the mixture is not compared with it as a router
 LEAST_WEIGHT = 0.1
 
-#: deviation of the shared level in the models that distrust the order of the arms: with a free one, an arm
-#: that was not yet played is expected to be as good as those that were, and these are favourites
+#: deviation of the shared level in the models that distrust the order of the arms. With a wide deviation an
+#: arm that was not yet played would be expected to be as good as the played arms, which are the favourites
 DISTRUSTING_LEVEL = 0.02
 
-#: of what the offline labels say of the arms: half, their order alone (the best single model is one of
-#: these), nothing but how easy the prompt is, and a ridge regression that is sure where the train prompts lie
+#: the default corrections trust the offline labels of the arms by half (shrunk), in the order of the arms
+#: alone (parallel; the best single model is of this kind), in the ease of the prompt alone (ease), and where
+#: the train prompts lie (ridge)
 CORRECTIONS = (
     Correction(offset="shrunk", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
     Correction(offset="parallel", weight=LEAST_WEIGHT, arm=0.03, arm_context=0.015),
@@ -130,7 +133,7 @@ CORRECTIONS = (
     ),
     Correction(offset="ridge", weight=LEAST_WEIGHT, arm=0.3, arm_context=0.5),
 )
-#: what they leave is the anchored model's, but for the cold model's least weight
+#: the anchored model has the prior weight that the corrections leave, less `LEAST_WEIGHT` for the cold model
 ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTIONS)), 4)
 
 
@@ -201,7 +204,9 @@ class HierOptions(PolicyOptions):
 
     @property
     def trusting(self) -> tuple[bool, ...]:
-        """True for a model that starts from the offline order of arms: anchored, corrections, cold."""
+        """One bool for each model (anchored, corrections, cold): True if it starts from the offline order of
+        the arms.
+        """
         return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
 
     @model_validator(mode="after")
@@ -215,12 +220,11 @@ class HierOptions(PolicyOptions):
 
 
 class HierMix(CompiledPolicy):
-    """Mixture of Bayesian linear models of the score, see docs/hier-mix.md.
+    """The policy `hier_mix`, a mixture of Bayesian linear models of the score; see docs/hier-mix.md.
 
-    It needs contexts, static predictions of scores (option `base`) and costs, and serves any rho.
-
-    Where a problem or request has no prediction of that name, the accuracy head takes its place. The latency
-    term of the utility plays no part in its choice: nothing predicts latencies.
+    The policy needs contexts, static predictions of scores (option `base`) and costs, and serves any rho. If
+    a problem or request has no prediction of that name, the accuracy head takes its place. The latency term
+    of the utility plays no part in the choice, since nothing predicts latencies.
     """
 
     Settings: ClassVar = HierOptions
@@ -231,10 +235,10 @@ class HierMix(CompiledPolicy):
     loop = staticmethod(round_loop(decide, learn))
 
     def prepare(self) -> None:
-        """Derive models, their prior weights and the kernels' constants from the options.
+        """Derive the residual models, the prior weights and the kernels' constants from the options.
 
         The residual models are the corrections and, last, the cold model. The prior weights are those of the
-        anchored model and of these.
+        anchored model, then those of the residual models.
         """
         o = self.settings
         cold = {name: getattr(o, f"cold_{name}") for name in ("level", "arm", "context", "arm_context")}
@@ -294,6 +298,7 @@ class HierMix(CompiledPolicy):
         self.resized()
 
     def _residual_priors(self, k: int, offline: Offline | None) -> Residual:
+        """Return the residual models of k arms before any outcome; log a warning if they are large."""
         d = self.dim
         models = self.models
         size = 8.0 * len(models) * k * (d + 1) ** 2
@@ -325,19 +330,22 @@ class HierMix(CompiledPolicy):
         return len(self.prior_weights)
 
     def _base(self, request: Request) -> np.ndarray:
+        """Return the static predictions [K] of a request, or else its predicted scores."""
         values = self.static_scores_of(request, self.settings.base)
         if values is None:
             return self.need(request, "predicted_scores", len(self.arms))
         return values
 
     def reads(self) -> Reads:
-        """Read the context, predicted costs, and the scores that the anchored model starts from."""
+        """Return the fields that the policy reads: the context, predicted costs, and the scores from which
+        the anchored model starts.
+        """
         anchor = self.settings.base
         of_head = anchor == "carrot"
         return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
 
     def choose(self, request: Request) -> Choice:
-        """Sample a model, then an arm."""
+        """Play one round of `decide` on the request as a table with one row."""
         rho = self.rho_of(request)
         mask = self.mask(request)
         x = self.need(request, "context", self.dim)
@@ -357,7 +365,7 @@ class HierMix(CompiledPolicy):
         """Return a request as a table of one row.
 
         Args:
-            ease: as it was at the decision, None to compute it now.
+            ease: `ease_of` the prompt at the decision, [1]; None to compute it now.
         """
         nothing = np.zeros((1, len(base)))
         base = base[None]
@@ -381,6 +389,7 @@ class HierMix(CompiledPolicy):
         learn(self.parts(), row, 0, outcome.arm, 0)
 
     def count(self, arm: str) -> None:
+        """Count a round in which `arm` was played, in the policy's own counts of plays too."""
         super().count(arm)
         if arm in self.arms:
             self.played[self.arms.index(arm)] += 1
@@ -389,7 +398,7 @@ class HierMix(CompiledPolicy):
         return np.array([np.nan, 0.0, *decision.memory["weights"]])
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
-        """Return everything that the kernels use.
+        """Return the arguments of the kernels: options, state and work space.
 
         Args:
             rho: score units per USD, None for the policy's own.
@@ -423,7 +432,7 @@ class HierMix(CompiledPolicy):
         self.resized()
 
     def layout(self) -> dict[str, states.Field]:
-        """Return the learnt arrays. Variances are positive, because they are divided by."""
+        """Return the fields of the learnt arrays. Variances by which kernels divide are positive."""
         m = len(self.models)
         k = len(self.arms)
         d = self.dim
@@ -490,9 +499,10 @@ class HierMix(CompiledPolicy):
         )
 
     def add_arm(self) -> None:
-        """Add an arm whose own level is free.
+        """Add an arm whose own level has a wide prior, since nothing is known of it.
 
-        Its other deviations start at their priors, and it uses at once what the arms share.
+        Its mean score and ridge model start at the means of the other arms, its other deviations at their
+        priors. The shared coefficients apply to it at once.
         """
         arrays, _ = self.state()
         chance = np.zeros((1, STEPS.size))
