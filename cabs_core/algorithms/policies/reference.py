@@ -1,13 +1,15 @@
-"""Algorithms 1 and 2 of the paper, line by line, in plain NumPy and in the paper's symbols. Read this first.
+"""Algorithms 1 and 2 of the paper, line by line, in plain NumPy and in the paper's symbols.
 
-The compiled policies are held against it (`tests/core/algorithms/policies/test_cabs_reference.py`): preset
-`literal` of `cabs_c_linear` and `cabs_d_linear` is what stands here. Lines are as printed, from `Input`.
+The compiled policies are compared with this code (`tests/core/algorithms/policies/test_cabs_reference.py`):
+the preset `literal` of `cabs_c_linear` and `cabs_d_linear` does the same. Numbers of lines are those of the
+printed algorithms, counted from `Input`.
 
     x [d] context; R, A, E [K, K] affinity, sampled graph and its expectation E[A]; theta [K, d] estimates;
     p, q [K] distributions over arms; i the played arm, r its reward; s [K] surrogate rewards; N(i) = {j: A_ij
     = 1}
 
-Where the print leaves a choice, the comment says "reading"; docs/paper.md has them all.
+Where the paper leaves a choice, a comment that begins with "reading" names ours; docs/paper.md has all of
+them.
 """
 
 import math
@@ -21,7 +23,10 @@ LEAST_P = 1e-3
 
 
 def affinity(ybar: np.ndarray) -> np.ndarray:
-    """Compute R [K, K] from context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles")."""
+    """Compute R [K, K] from context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles").
+
+    The diagonal is -inf, which makes the probability of self loops 1.
+    """
     R: np.ndarray = 1.0 - 2.0 * np.abs(ybar[:, None] - ybar[None, :])
     np.fill_diagonal(R, -np.inf)  # "to enforce self loops"
     return R
@@ -61,7 +66,7 @@ def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
 
 
 class Ridge:
-    """The regression solver RS with linear models: ridge regression for every arm."""
+    """Ridge regression for every arm: the regression solver RS of the paper with linear models."""
 
     def __init__(self, K: int, d: int, penalty: float = 10.0):
         self.V = np.tile(penalty * np.eye(d), (K, 1, 1))
@@ -84,7 +89,7 @@ class Ridge:
 
 
 class PlainCabsC:
-    """Algorithm 1: correlation-aware bandits with surrogates, coupled."""
+    """The policy of Algorithm 1: correlation-aware bandits with surrogates, coupled."""
 
     def __init__(self, K: int, d: int, gamma: float = 4.0, kappa: float = 1.5):
         self.rs = Ridge(K, d)
@@ -108,18 +113,18 @@ class PlainCabsC:
         retained = keeps(delta, i, self.kappa)
         for j in map(int, np.flatnonzero(A[i])):
             debiased = s[j] - self.b[j]  # line 11
-            self.n[j] += 1.0  # line 12; line 13: the other arms keep theirs
+            self.n[j] += 1.0  # line 12; line 13: the other arms keep their n and b
             self.b[j] += (s[j] - x @ theta[j] - self.b[j]) / self.n[j]
             if j == i:
                 target = r / max(p[i], LEAST_P)  # line 14
             else:
                 target = debiased / max(A[:, j] @ p, LEAST_P)  # line 15
-            if retained[j]:  # reading: the IQR rule decides what is learnt, not the bias of line 12
+            if retained[j]:  # reading: the IQR rule limits the rows that are learnt, not the bias of line 12
                 self.rs.feed(j, x, target)  # line 16
 
 
 class SquareCB:
-    """The paper's algorithm of that name (appendix; Foster and Rakhlin 2020), mu = K."""
+    """The policy SquareCB with mu = K (paper, appendix; Foster and Rakhlin 2020)."""
 
     def __init__(self, K: int, d: int, gamma: float = 4.0):
         self.rs = Ridge(K, d)
@@ -140,7 +145,7 @@ class SquareCB:
 
 
 class PlainCabsD:
-    """Algorithm 2: decoupled; expert 1 is SquareCB, expert 2 is CABS-C.
+    """The policy of Algorithm 2, decoupled; expert 1 is SquareCB, expert 2 is CABS-C.
 
     Args:
         grid: Gamma [L], each value twice the one before (line 1). Reading: the first is 1 / sqrt(K T).

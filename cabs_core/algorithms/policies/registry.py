@@ -1,4 +1,4 @@
-"""From names to policies: classes by the catalog, imported when first built; building and loading."""
+"""Building and loading of policies by name. A policy's class is imported when it is first needed."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -18,7 +18,10 @@ from cabs_core.base.streams import stream_keys
 
 
 def policy_class(name: str) -> type[Policy]:
-    """Return the class that implements a policy name; raise PolicyError if the name is unknown."""
+    """Return the class that implements a policy; raise PolicyError if the name is unknown.
+
+    The name may carry a preset. A plug-in whose class is no `Policy` is refused by a PolicyError too.
+    """
     cls = resolve_name(policy_record(name).path)
     if not (isinstance(cls, type) and issubclass(cls, Policy)):
         raise PolicyError(f"policy {name!r}: {policy_record(name).path} is no subclass of cabs_core.Policy")
@@ -45,9 +48,9 @@ def build_policy(
         arms: names of the K arms; dim: number of context features d; rho: score units per USD.
         offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
         horizon: expected number of rounds, where a setting depends on it (default 10,000).
-        seed / keys: seed of its random streams, or the keys themselves (`rng.stream_keys`).
+        seed, keys: seed of the policy's random streams, or the keys themselves (`rng.stream_keys`).
         binary_share: how binary the scores are (`utility.binary_share`).
-        **options: overrides of the preset's settings.
+        **options: options of the policy whose values differ from the preset's.
 
     Raises:
         PolicyError: unknown policy, preset or option, or a value out of range.
@@ -88,14 +91,14 @@ def policy_of_trial(
 ) -> SafePolicy:
     """Build the policy of one trial of a replay, before its first round.
 
-    It is `build_policy` for the arms, contexts, rho and train split of a stream.
+    The policy is that of `build_policy` for the arms, contexts, rho and train split of a stream.
 
     Args:
-        seed, pool, trial: of its random streams, beside its name and rho. horizon: number of rounds.
-        options: over the preset's.
+        seed, pool, trial: with the policy's name and rho, they determine its random streams.
+        horizon: expected number of rounds. options: options whose values differ from the preset's.
 
     Raises:
-        PolicyError: as of `build_policy`.
+        PolicyError: as in `build_policy`.
     """
     algorithm = policy_class(name)(
         name,
@@ -112,10 +115,10 @@ def policy_of_trial(
 
 
 def load_policy(folder: str | Path) -> SafePolicy:
-    """Load the policy that `save` wrote into `folder`, of whichever class, with everything that it learnt.
+    """Load the policy that `save` wrote to `folder`, with its learnt state; the files name its class.
 
     Raises:
-        ProvenanceError: the folder holds anything else, or a file was altered or is missing.
+        ProvenanceError: the folder holds no saved policy, or a file is damaged or missing.
 
     Examples:
         >>> import tempfile

@@ -1,4 +1,4 @@
-"""The policy that a router and a replay hold: an algorithm, with everything from outside checked.
+"""`SafePolicy`, the policy that a router and a replay hold: an algorithm whose inputs are all checked.
 
 * Calls come one at a time: a lock lets one object be used from several threads.
 * Nothing unchecked reaches compiled code. Requests, decisions, outcomes and names of arms are checked first
@@ -6,9 +6,9 @@
 * A decision has a name, (instance, round), and belongs to a router. It is learnt once: feedback that is
   delivered again teaches nothing, also after a restart (`state.Ledger`).
 * Arms come and go while decisions for them wait for their rewards.
-* Everything learnt is saved as a whole and checked when it is read (`state.save`, `state.load`).
+* The learnt state is saved as a whole and checked when it is loaded (`state.save`, `state.load`).
 
-`Policy` (module `policy`) is the algorithm inside. It chooses and learns, and relies on all of this.
+`Policy` (module `policy`) is the algorithm inside. It chooses and learns, and relies on these guarantees.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ _process = ""
 
 
 def _forked() -> None:
+    """Give a forked process a suffix of its own for the ids of its policies."""
     global _process
     _process = secrets.token_hex(8)
 
@@ -51,16 +52,17 @@ if hasattr(os, "register_at_fork"):
 
 
 class SafePolicy:
-    """A policy as its callers see it, made by `build_policy` and `load_policy`; see the module.
+    """A policy as its callers use it, made by `build_policy` and `load_policy`; see the module.
 
     Args:
-        algorithm: the policy inside. saved: the saved policy that it was read from, or None for a new one.
+        algorithm: the policy inside. saved: the saved policy of which `algorithm` was loaded, or None for a
+            new policy.
 
     Attributes:
         algorithm: the policy inside. name: its name, with the preset.
-        router: random id of this router, which save and load keep. Its decisions carry it.
-        version: how many arms were added or removed. since: {arm: version that added it}.
-        learnt: decisions that were learnt from (`state.Ledger`).
+        router: random id of this router, which save and load keep, and every decision carries.
+        version: number of additions and removals of arms. since: {arm: version that added it}.
+        learnt: set of the decisions whose outcomes were learnt (`state.Ledger`).
 
     Examples:
         >>> import numpy as np
@@ -126,8 +128,8 @@ class SafePolicy:
         """Choose an arm for a request.
 
         Raises:
-            PolicyError: the request lacks what the policy needs, or something in it is not finite, not of the
-                right shape or out of range. Nothing has changed then.
+            PolicyError: the request lacks a field that the policy needs, or a value in it is not finite, not
+                of the right shape or out of range. Nothing has changed then.
         """
         if not isinstance(request, Request):
             raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
@@ -169,11 +171,12 @@ class SafePolicy:
         """Learn from the outcome of a decision, once.
 
         Args:
-            decision: what `decide` returned, at any earlier time, also before a restart.
-            score: of the played arm, in [0, 1]. cost: of the played arm, USD.
+            decision: decision of `decide` at any earlier time, also before a restart.
+            score: score of the played arm, in [0, 1]. cost: cost of the played arm in USD.
             latency_penalty: rho1 times the latency, >= 0, subtracted from the utility.
-            deltas: `[K]` of the propagation head for (played arm, score), instead of the request's surrogate.
-            all_scores, all_costs: `[K]`, for policies with full feedback only.
+            deltas: `[K]`, output of the propagation head for (played arm, score), in place of the request's
+                surrogate.
+            all_scores, all_costs: `[K]`, for policies with full feedback only. K counts the decision's arms.
 
         Returns:
             True if the policy learnt. False if the decision was learnt before (feedback that is delivered
@@ -181,7 +184,8 @@ class SafePolicy:
             does not learn.
 
         Raises:
-            PolicyError: the decision is of another router or was altered, or the outcome is out of range.
+            PolicyError: the decision is of another router or malformed, or the outcome is out of range or
+                lacks a part that the policy needs.
         """
         with self._lock:
             self._check_made_here(decision)
@@ -233,12 +237,18 @@ class SafePolicy:
             state.names(f"{self.name}: Decision", decision.arms)
 
     def redraw(self, decision: Decision, arm: int, pmf: np.ndarray) -> Decision:
-        """Return the decision as if `arm` had been drawn from `pmf` [K], for exploration by the router."""
+        """Return the decision changed as if `arm` had been drawn from `pmf` [K], for exploration by the
+        router.
+        """
         memory = self.algorithm.redrawn(decision, arm, pmf)
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
     def take_over(self, copy: SafePolicy) -> None:
-        """Take the learnt state of an idle copy of this policy; the round becomes the later of the two."""
+        """Take the learnt state of a copy of this policy that is not in use; the later of the two rounds
+        counts.
+
+        The ledger `learnt`, the version and the ids are not taken.
+        """
         with self._lock:
             later = max(self.round, copy.round)
             self.algorithm.restore(*copy.algorithm.state())
@@ -256,12 +266,12 @@ class SafePolicy:
         """Make a new arm playable, at the end of `arms`.
 
         The new arm learns nothing from earlier decisions, even if an arm of the same name was played and
-        removed before. Without scored prompts and without `like` the policy knows of the new arm only what
-        requests predict.
+        removed before. Without scored prompts and without `like` the policy knows only the predictions of
+        requests for the new arm.
 
         Args:
-            name: of the new arm.
-            embeddings: [m, e] of m >= 1 prompts. scores: [m] of the arm on these prompts, in [0, 1].
+            name: name of the new arm.
+            embeddings: [m, e] of m >= 1 prompts. scores: [m], scores of the arm on these prompts, in [0, 1].
             like: the arm that the new arm resembles. Cannot be given together with scored prompts.
             margin: factor >= 0 of the utility that is expected of `like`: (1 - rho c)+ at the cost c of the
                 new arm, divided by the same of `like`.
@@ -295,7 +305,7 @@ class SafePolicy:
             algorithm.resized()
 
     def _check_resemblance(self, name: str, like: str, *, has_scores: bool) -> None:
-        """Raise PolicyError if the new arm `name` cannot start as `like` says."""
+        """Raise PolicyError if the new arm `name` cannot start like the arm `like`."""
         if has_scores or like not in self.algorithm.arms:
             raise PolicyError(f"{self.name}: like {like!r}: expected an arm, and no scored prompts")
         if not self.algorithm.can_resemble:
@@ -305,7 +315,7 @@ class SafePolicy:
             )
 
     def remove_arm(self, name: str) -> None:
-        """Forget an arm. Decisions for it that are still waiting for their reward will teach nothing.
+        """Forget an arm. Rewards that come later for decisions of this arm are not learnt.
 
         Raises:
             PolicyError: there is no such arm, or it is the last one.
@@ -341,17 +351,20 @@ class SafePolicy:
     def save(self, folder: str | Path) -> Path:
         """Write the policy's files into `folder`, which is replaced as a whole, and return its path.
 
-        The files are policy.json, state.npz and what the algorithm adds. There is no pickle among them.
+        The files are policy.json, state.npz and files that the algorithm adds. None of them is a pickle.
 
         Raises:
-            PolicyError: the state does not fit the algorithm's `layout`. What was saved before stays.
+            PolicyError: the state does not fit the algorithm's `layout`. The folder stays as it is.
+            StorageError: the folder holds anything but a saved policy. It stays as it is.
         """
         with self._lock:
             return state.save(self, folder)
 
 
 def _index_of(places: np.ndarray, arm: int) -> int:
-    """Return the index of `arm` in places, -1 if it has been removed."""
+    """Return today's index of the decision's arm number `arm`, for places as `_places` returns them; -1 if
+    the arm has been removed.
+    """
     indices = np.flatnonzero(places == arm)
     if len(indices):
         return int(indices[0])

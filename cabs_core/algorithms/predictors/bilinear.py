@@ -14,7 +14,8 @@
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
 
-Adam (Kingma and Ba 2015), the L2 term in the gradient; the epoch of least held-out loss is kept.
+Training is by Adam (Kingma and Ba 2015), with the L2 term in the gradient. The weights of the epoch of least
+held-out loss are kept.
 """
 
 from abc import abstractmethod
@@ -27,7 +28,9 @@ from scipy.special import expit
 from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, held_out_part
 from cabs_core.base.errors import PolicyError
 
+#: prompts of a minibatch
 BATCH = 64
+#: epochs without a smaller held-out loss after which training ends
 PATIENCE = 4
 
 
@@ -53,7 +56,7 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 class _Bilinear(ScorePredictor):
-    """Training and files of the two bilinear predictors. `weights_` is {name: array}."""
+    """Base of the two bilinear predictors, which trains and saves them. `weights_` is {name: array}."""
 
     _OPTIONS: ClassVar[tuple[str, ...]] = ("dim", "learning_rate", "weight_decay", "epochs")
     weights_: dict[str, np.ndarray]
@@ -76,6 +79,7 @@ class _Bilinear(ScorePredictor):
         """
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
+        """Return logits `[n, K]` for scaled embeddings `[n, e]`."""
         return self._forward(x)[0]
 
     def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
@@ -90,10 +94,12 @@ class _Bilinear(ScorePredictor):
         self.weight_decay = float(weight_decay)
 
     def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+        """Return the loss that training minimises, and its gradient by the logits `[B, K]`."""
         return cross_entropy(logits, y)
 
     def _scale(self, x: np.ndarray) -> np.ndarray:
-        # embeddings of any scale: the noise and the learning rate are for entries of about this size
+        """Scale embeddings so that those of the train split have mean squared length 1."""
+        # embeddings may have any scale, and noise and learning rate are chosen for this one
         return x * self.scale_
 
     def _fit(
@@ -118,6 +124,7 @@ class _Bilinear(ScorePredictor):
     def _train(
         self, x: np.ndarray, y: np.ndarray, held_x: np.ndarray, held_y: np.ndarray, rng: np.random.Generator
     ) -> None:
+        """Set `weights_` to those of the epoch of least held-out loss."""
         from cabs_core.algorithms.predictors.adam import adam_step  # noqa: PLC0415  (numba, to train only)
 
         weights = self.weights_
@@ -161,7 +168,9 @@ class _Bilinear(ScorePredictor):
         self.weights_ = best or weights
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Fit what depends on the trained weights."""
+        """Fit parameters that depend on the trained weights, such as a calibration; by default there are
+        none.
+        """
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         scores: np.ndarray = expit(self._logits(self._scale(x)))
@@ -180,6 +189,7 @@ class _Bilinear(ScorePredictor):
         }
 
     def _extra(self) -> dict[str, Any]:
+        """Return {name: value} of the attributes to save beside the weights."""
         return {}
 
     @classmethod
@@ -194,17 +204,19 @@ class _Bilinear(ScorePredictor):
 
 
 def _logit(mean: float) -> float:
+    """Return log(p / (1 - p)) of a mean score p, clipped to [0.02, 0.98]."""
     p = np.clip(mean, 0.02, 0.98)
     return float(np.log(p / (1.0 - p)))
 
 
 class FactorisationPredictor(_Bilinear):
-    """Matrix factorisation (see the module).
+    """Score predictor `mf` by matrix factorisation (see the module).
 
     Args:
         dim: length of the arms' vectors. loss: 'cross_entropy' or 'pair'.
-        noise: standard deviation added to every entry of the (normalised) embedding during training.
-        learning_rate, weight_decay, epochs: of Adam; it ends sooner where the held-out loss rises.
+        noise: standard deviation of the normal noise on every entry of the scaled embedding during training.
+        learning_rate, weight_decay: of Adam. epochs: at most; training ends after `PATIENCE` epochs without a
+            smaller held-out loss.
     """
 
     name: ClassVar[str] = "mf"
@@ -227,7 +239,7 @@ class FactorisationPredictor(_Bilinear):
         self.calibration_ = [1.0, 0.0]
 
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        # as the sources: standard normal vectors per arm, uniform linear maps
+        # as in the sources: standard normal vectors per arm, uniform linear maps
         k = y.shape[1]
         e = self.width_
         d = self.dim
@@ -302,7 +314,7 @@ class FactorisationPredictor(_Bilinear):
 
 
 class MirtPredictor(_Bilinear):
-    """Multidimensional item response model (see the module).
+    """Score predictor `mirt` by the multidimensional item response model (see the module).
 
     Args:
         dim: abilities per arm. learning_rate, weight_decay, epochs: as `FactorisationPredictor`.

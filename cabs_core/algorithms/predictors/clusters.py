@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from cabs_core.algorithms.predictors.base import ScorePredictor, Validation, check_inputs, check_scores
 from cabs_core.base.errors import PolicyError
 
-#: prompts that the mean score of an arm which joins counts for in every cluster
+#: number of prompts that the mean score of an arm that joins counts for in every cluster
 JOINED_PROMPTS = 4.0
 
 
@@ -30,7 +30,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     """Return k-means centres `[min(clusters, distinct points), e]`, the best of 3 starts.
 
-    Ten starts are no better in what a router earns. One thread is used, because sums differ between runs
+    Ten starts do not raise the utility of a router. One thread is used, because sums differ between runs
     otherwise.
     """
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
@@ -42,7 +42,7 @@ def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
 
 
 def nearest_center(points: np.ndarray, centers: np.ndarray) -> np.ndarray:
-    """Return the centre of least Euclidean distance, int `[n]`, the first of equals."""
+    """Return the index of each point's centre of least Euclidean distance, int `[n]`, the first of equals."""
     nearest: np.ndarray = np.argmin((centers**2).sum(axis=1) - 2.0 * (points @ centers.T), axis=1)
     return nearest
 
@@ -72,10 +72,11 @@ def soft_membership(points: np.ndarray, centers: np.ndarray, top: int, beta: flo
 
 
 class ClusterPredictor(ScorePredictor):
-    """Mean scores of the nearest clusters, weighted by a softmax of their distances (Avengers-Pro).
+    """Score predictor by the mean scores of the nearest clusters, weighted by a softmax of their distances
+    (Avengers-Pro).
 
     Args:
-        clusters: number of clusters of the normalised embeddings. top: clusters that count for a prompt.
+        clusters: number of clusters of the unit embeddings. top: number of clusters that count for a prompt.
         beta: inverse temperature of the softmax over -distance, distance = 1 - x.centre.
     """
 
@@ -105,7 +106,7 @@ class ClusterPredictor(ScorePredictor):
         self.means_, _ = cluster_means(labels, y, len(self.centers_))
 
     def with_means(self, means: np.ndarray) -> Self:
-        """Return the same clusters with other mean scores [clusters, K]; nothing else is copied."""
+        """Return a predictor with the same clusters and other mean scores [clusters, K]."""
         extended = copy(self)
         extended.means_ = means
         return extended
@@ -114,7 +115,7 @@ class ClusterPredictor(ScorePredictor):
         """Return a predictor with one more arm, from the scores `[m]` of the arm on m >= 1 prompts `[m, e]`.
 
         The mean of a cluster is shrunk to the arm's mean score, which counts as `JOINED_PROMPTS` prompts, so
-        that one score in a cluster does not decide what the arm is expected to do there.
+        that a single score in a cluster does not determine the arm's mean there.
 
         Raises:
             DataError: as in `fit`.
@@ -136,10 +137,10 @@ class ClusterPredictor(ScorePredictor):
 
 
 class HierShrinkPredictor(ScorePredictor):
-    """Means of a large and a small cluster of the prompt, shrunk in two steps.
+    """Score predictor by the means of a large and a small cluster of the prompt, shrunk in two steps.
 
     b1 = (n1 m1 + s ybar) / (n1 + s) with n1 prompts and mean m1 of the prompt's large cluster and ybar the
-    arm's mean; prediction b2 = (n2 m2 + s b1) / (n2 + s) with its small cluster.
+    arm's mean. The prediction is b2 = (n2 m2 + s b1) / (n2 + s) with n2 and m2 of its small cluster.
 
     Args:
         coarse, fine: numbers of clusters. strength: s, number of prompts that the coarser mean counts as.

@@ -1,7 +1,7 @@
-"""The train prompts nearest to a prompt: how they are searched, and lists of them that are searched once.
+"""Search for the train prompts nearest to a prompt, and lists of nearest prompts that are searched once.
 
 Neighbours depend on embeddings and splits alone, not on scores: the same lists serve every predictor that
-looks at neighbours, every stage, and a second pool with other models on the same prompts.
+uses neighbours, every stage, and a second pool with other models on the same prompts.
 """
 
 from __future__ import annotations
@@ -16,19 +16,22 @@ from safetensors.numpy import save_file
 
 from cabs_core.base.atomic import atomic_path
 
-#: train prompts above which lists are kept, and searched below a bound that every _STRIDE-th prompt gives
+#: number of train prompts above which lists are kept, and the search first bounds the distances
 MANY = 16_384
+#: the bound comes from every such column of the distances
 _STRIDE = 16
-#: length of a list that is kept, and values of a block of distances
+#: length of a list that is kept
 LENGTH = 200
+#: number of distances that are computed at a time, if there are more than `MANY` train prompts
 _BLOCK = 2**22
 
 
 def nearest(distance: np.ndarray, top: int) -> np.ndarray:
-    """Return the columns `[rows, top]` of the least values of every row, in no order.
+    """Return the column indices `[rows, top]` of the least values of every row, in no order.
 
-    Of many columns those are looked at that lie below a bound from every 16th column; rows with too few of
-    them are searched whole. A search of all columns would cost more than the distances themselves.
+    If there are more than `MANY` columns, a bound is estimated from every 16th column, and only values below
+    the bound are compared; a row with fewer than `top` such values is searched whole. A search of all columns
+    would take longer than the computation of the distances.
     """
     rows, columns = distance.shape
     rank = int(1.5 * top / _STRIDE) + 8
@@ -52,9 +55,9 @@ def nearest(distance: np.ndarray, top: int) -> np.ndarray:
 def search(
     points: np.ndarray, half: np.ndarray, x: np.ndarray, top: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield, for chunks of rows of x `[n, e]`, the slice and the nearest rows of points `[N, e]` float32.
+    """Yield, for chunks of rows of x `[n, e]`, the slice and the indices of the nearest rows of points.
 
-    The nearest rows `[rows, top]` come nearest first.
+    The indices are `[rows, top]`, nearest first; points are `[N, e]` float32.
 
     Args:
         half: `[N]`, half the squared length of every point.
@@ -73,7 +76,9 @@ def search(
 
 
 def halves(points: np.ndarray) -> np.ndarray:
-    """Return half the squared length of every point, `[n]`. With it, a distance costs one product."""
+    """Return half the squared length of every point, `[n]`, with which a comparison of distances needs only
+    one product.
+    """
     parts = (
         points[start : start + MANY] for start in range(0, len(points), MANY)
     )  # squares would be a second copy
@@ -81,12 +86,12 @@ def halves(points: np.ndarray) -> np.ndarray:
 
 
 class NeighbourLists:
-    """The `LENGTH` nearest of some train points, nearest first, for rows that are asked for again.
+    """Lists of the `LENGTH` train points nearest to each of some prompts, nearest first.
 
     Args:
-        points: `[N, e]` float32 of the train prompts.
-        rows: `[n, e]` float32, the prompts whose neighbours are known.
-        near: `[n, LENGTH]` rows of points.
+        points: `[N, e]` float32, embeddings of the train prompts.
+        rows: `[n, e]` float32, embeddings of the prompts whose neighbours are known.
+        near: `[n, LENGTH]`, indices of points.
     """
 
     def __init__(self, points: np.ndarray, rows: np.ndarray, near: np.ndarray):
@@ -96,7 +101,10 @@ class NeighbourLists:
         self._place = {_key(row): i for i, row in enumerate(rows)}
 
     def of(self, x: np.ndarray, top: int) -> np.ndarray | None:
-        """Return neighbours `[rows, top]` of embeddings `[rows, e]`, or None if one of them is not known."""
+        """Return indices `[rows, top]` of the points nearest to embeddings `[rows, e]`.
+
+        Return None if one of the embeddings is not among the known prompts, or `top` exceeds the lists.
+        """
         if top > self.near.shape[1]:
             return None
         places = [self._place.get(_key(row), -1) for row in x.astype(np.float32, copy=False)]
@@ -106,7 +114,10 @@ class NeighbourLists:
 
     @classmethod
     def cached(cls, points: np.ndarray, rows: np.ndarray, folder: Path) -> NeighbourLists:
-        """Return the lists, read from `folder` if they are there, otherwise searched and written there."""
+        """Return the lists of these arrays: read from a file in `folder`, or searched and written to it.
+
+        The points must be `LENGTH` or more.
+        """
         points, rows = (np.ascontiguousarray(a, dtype=np.float32) for a in (points, rows))
         digest = hashlib.sha256(f"{LENGTH} {points.shape} {rows.shape}".encode())
         for array in (points, rows):
@@ -123,10 +134,12 @@ class NeighbourLists:
 
 
 def _key(row: np.ndarray) -> bytes:
+    """Return the hash by which the lists find a row."""
     return hashlib.blake2b(row.tobytes(), digest_size=16).digest()
 
 
 def _checksum(near: np.ndarray) -> str:
+    """Return the SHA-256 (hex) of the lists, which their file states."""
     return hashlib.sha256(near.tobytes()).hexdigest()
 
 

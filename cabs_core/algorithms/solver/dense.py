@@ -1,8 +1,10 @@
-"""The interior-point kernel for any K, on LAPACK: it takes over from the fast kernels and serves large K.
+"""The interior-point kernel for any K, on LAPACK, which runs when a faster kernel did not certify its
+solution.
 
-One Cholesky factorisation per iteration. When the first attempt is not certified, a second one follows with
-shorter steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle (on
-star graphs).
+Each iteration does one Cholesky factorisation. When the first attempt is not certified, a second one follows
+with shorter steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle
+(on star graphs). The notation (h, t, nu, lambda, theta, complementarity) is that of `small`; X holds the rows
+of K numbers in the scratch memory.
 """
 
 import functools
@@ -13,6 +15,7 @@ from cabs_core.algorithms.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, R
 from cabs_core.base.compiled import lapack
 from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
 
+# Largest numbers of iterations of the first and the second attempt.
 FIRST_CAP = 30
 SECOND_CAP = 90
 (
@@ -55,7 +58,8 @@ ROWS = 31
 def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> float:
     """Return gamma times the certified gap at (p, q).
 
-    Leave W, h, lambda and the gradient in p in their rows.
+    Leave W = G'p, h, lambda and the gradient in p in the rows WSUM, H, LAM and GRAD. Return inf if an entry
+    of W is not positive.
     """
     c = X[LOSS]
     p = X[P]
@@ -100,17 +104,18 @@ def _system(
     scale: float,
     stable: bool,
 ) -> None:
-    """Fill the matrix of the linear system (the triangle that LAPACK reads).
+    """Fill the matrix of the Newton system (the triangle that LAPACK reads).
 
     As a function of the columns G_j, unit vectors e_j and v_j = e_j 2 / W_j + E_j G_j (E: the row of that
-    name), it is
+    name), the matrix is
 
         sum_j (2 / W_j) (e_j - d_j G_j)(e_j - d_j G_j)' + (2 q_j (1 - q_j) / W_j^3) G_j G_j'
               + theta_j (v_j - m)(v_j - m)' + diag(y / p),
         d_j = (p_j - q_j) / W_j,  m = the theta-mean of v
 
-    which is how the `stable` form adds it up, in three products. The fast form needs one: it merges the terms
-    of each j and subtracts the mean afterwards, and loses digits where the optimum is not unique.
+    and the `stable` form adds it up in this way, in three products. The fast form needs one product: it
+    merges the terms of each j and subtracts the mean afterwards, and loses digits where the optimum is not
+    unique. `scale` is 1 / sum of theta.
     """
     p = X[P]
     q = X[Q]
@@ -160,6 +165,7 @@ def _system(
 
 @kernel
 def _keep(X: np.ndarray, to: int, source: int) -> None:
+    """Copy row `source` of X to row `to`."""
     # element by element: assigning whole rows would also compile checks of shapes, which takes seconds
     for i in range(X.shape[1]):
         X[to, i] = X[source, i]
@@ -182,7 +188,15 @@ def _attempt(
     cap: int,
     stable: bool,
 ) -> tuple[float, int]:
-    """Iterate once from the uniform start; return the best scaled gap so far, and the iterations."""
+    """Run the predictor-corrector method once from the uniform start, for at most `cap` iterations.
+
+    Keep the best p and q in P_BEST and Q_BEST if their gap is smaller than `best`. Return the best gap of
+    this and earlier attempts, times gamma, and the number of iterations.
+
+    Args:
+        target: gap times gamma at which the attempt ends. largest_factor: largest share of a step to the
+            boundary. growth: largest factor by which the gap may grow before the step is halved.
+    """
     syrk = lapack.read_address(ws, ROUTINES)
     potrf = lapack.read_address(ws, ROUTINES + 1)
     potrs = lapack.read_address(ws, ROUTINES + 2)
@@ -330,7 +344,10 @@ def _attempt(
 
 @kernel
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
-    """Improve the result in the workspace (if there is one) by up to two attempts; keep the best point."""
+    """Solve the instance by up to two attempts, and write the best point and the header.
+
+    If the workspace holds a result of another kernel, it is replaced only by a better one.
+    """
     K = int(ws[ARMS])
     start = int(ws[SCRATCH])
     row = lapack.shift(ws, start)

@@ -389,7 +389,7 @@ class HierMix(CompiledPolicy):
         learn(self.parts(), row, 0, outcome.arm, 0)
 
     def count(self, arm: str) -> None:
-        """Count a round in which `arm` was played, in the policy's own counts of plays too."""
+        """Count a round that a copy of this policy played, and a play of `arm` if it is still there."""
         super().count(arm)
         if arm in self.arms:
             self.played[self.arms.index(arm)] += 1
@@ -499,7 +499,7 @@ class HierMix(CompiledPolicy):
         )
 
     def add_arm(self) -> None:
-        """Add an arm whose own level has a wide prior, since nothing is known of it.
+        """Add an arm whose own level has a wide prior, since the train split does not know it.
 
         Its mean score and ridge model start at the means of the other arms, its other deviations at their
         priors. The shared coefficients apply to it at once.
