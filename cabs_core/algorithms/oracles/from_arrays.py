@@ -1,4 +1,4 @@
-"""Replay problems from arrays of your own: scores, costs, and embeddings or features; texts if you like."""
+"""Replay problems from arrays in memory: scores, costs, embeddings or features, and texts if there are any."""
 
 from collections.abc import Sequence
 
@@ -33,22 +33,23 @@ def problems_from_arrays(
 ) -> dict[str, ReplayProblem]:
     """Return the problems 'test' and 'validation' of an outcome table in memory.
 
-    The oracles are trained on the table's train split.
-
-    Of more than 5,000 validation queries, 'validation' holds a seeded 5,000.
+    The oracles are trained on the table's train split. Of more than 5,000 validation queries, 'validation'
+    holds 5,000, drawn by a fixed seed.
 
     Args:
-        scores: [n, K] in [0, 1]. costs: [n, K] in USD, >= 0. Both are of every model on every query.
-        embeddings: [n, e] of the prompts, of any encoder. Oracles and static predictors learn from them; the
+        scores: [n, K] in [0, 1]. costs: [n, K] in USD, >= 0. Neither has gaps.
+        embeddings: [n, e] of the prompts, by any encoder. Oracles and static predictors learn from them; the
             policies' contexts are their first `dim` principal components on the train split and a constant.
-        contexts: [n, d] features for the policies, used as they are in place of components (add a constant
-            column if you want one). Without embeddings, oracles learn from them too. Give at least one.
+        contexts: [n, d] features for the policies, used as they are in place of components; no constant
+            column is added. Without embeddings, oracles learn from them too. Embeddings or contexts must be
+            given.
         arms: names of the K models; default model-0, model-1, ...
         prompts: n texts. Without them every row is a prompt of its own, without a length.
         tasks: n names, for conditions that shift between tasks; default: one task.
         split: n of train, validation and test; default: drawn by `seed` with these `fractions`, by prompts.
-        dim: number of components; oracle: ridge, network or auto, as `oracle.kind` of a pool file; name: of
-            the pool, which the replays' random streams depend on.
+        seed: seed of the split and of the oracles. dim: number of components.
+        oracle: ridge, network or auto, as `oracle.kind` of a pool file.
+        name: name of the pool, on which the replays' random streams depend.
 
     Raises:
         DataError: shapes disagree, a value is not finite or out of range, or a split is empty.
@@ -74,7 +75,7 @@ def problems_from_arrays(
         vectors = features
     if vectors is None:
         raise DataError("give embeddings [n, e], contexts [n, d], or both")
-    width = len(str(n))  # ids of one length: it says nothing of the row
+    width = len(str(n))  # all ids have one length, so that an id's length carries no information
     ids = np.array([f"query-{i:0{width}d}" for i in range(n)])
     outcomes = Outcomes(
         query_ids=ids,
@@ -105,6 +106,7 @@ def problems_from_arrays(
 
 
 def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:
+    """Return the value as finite float64 `[n, features]`, or None for None; raise DataError for others."""
     if value is None:
         return None
     try:
@@ -122,6 +124,7 @@ def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:
 
 
 def _given_split(split: Sequence[str], n: int) -> np.ndarray:
+    """Return the split as an array of n names; raise DataError unless each split occurs and no other name."""
     parts = np.asarray([str(part) for part in split])
     if len(parts) != n or set(parts) != set(SPLITS):
         raise DataError(

@@ -1,16 +1,16 @@
 """`cabs_c_linear`: CABS-C, Algorithm 1 of the paper, with every ambiguous point as an option.
 
-Read `reference` first: the algorithm line by line in plain NumPy.
+Module `reference` has the algorithm line by line in plain NumPy, and is easier to read first.
 
-Of context x, arm j is expected to earn f_j = x'theta_j, by a ridge regression of every arm. In round t = 1,
-2, ... a feedback graph A is drawn, edge (i, j) with probability sigma((1 - R_ij) / 2) for the affinity R_ij =
-1 - 2 |ybar_i - ybar_j| of the predicted scores ybar. The arm is drawn from
+For context x, arm j has the predicted utility f_j = x'theta_j, by a ridge regression of every arm. In round t
+= 1, 2, ... a feedback graph A is drawn, edge (i, j) with probability sigma((1 - R_ij) / 2) for the affinity
+R_ij = 1 - 2 |ybar_i - ybar_j| of the predicted scores ybar. The arm is drawn from
 
     p = argmin_p max_i { f_i - p'f + sum_k (1[k = i] - p_k)^2 / (gamma_t (p'A)_k) },
     gamma_t = gamma t^gamma_power.
 
-The score y_i of the played arm i says what each neighbour j would have scored, y_i + delta_ij. This
-surrogate, less its bias, is a row of j's regression as well.
+The score y_i of the played arm i gives a surrogate of the score of each neighbour j, y_i + delta_ij. This
+surrogate, less its bias, is added to j's regression as well.
 
 Kernels: `explore` (lines 6 to 8), `learn_neighbours` (lines 11 to 16). CABS-D (`cabs_d`) and the neural
 policies (`neural`) call the same kernels.
@@ -23,9 +23,9 @@ probability is played, models learn plain targets, and all other constants are t
 Readings where the paper is silent, in all presets: predictions are clipped to [0, 1] before the program;
 importance weights use CABS-C's own p, also inside CABS-D; a weight 1/p counts at most 1/min_probability; the
 IQR quartiles are over the K - 1 values |delta_j|; the played arm's surrogate, which the literal bias needs,
-is its score with predicted costs; the IQR rule prunes what is learnt, not the bias of line 12 and not the
-losses of CABS-D. The pool chooses which models predict the surrogates, in every preset: `oracle: {kind:
-network}` is the printed choice.
+is its score with predicted costs; the IQR rule prunes the rows that are learnt, not the bias of line 12 and
+not the losses of CABS-D. The pool chooses which models predict the surrogates, in every preset: `oracle:
+{kind: network}` is the printed choice.
 
 Source: Sridhar, Singh, Mahdavi and Narayanan, Correlation-Aware Contextual Bandits with Surrogate Rewards for
 LLM Routing.
@@ -71,26 +71,28 @@ LOSS_OF_ABSENT_ARM = 12.0
 class CabsCOptions(PolicyOptions):
     """Options of CABS-C, whatever its regression. Defaults are the preset `practical`.
 
-    target: what the models learn. `utility` is the clipped utility at one rho, as in the paper. With `score`
-        they learn the score and serve every rho (predictions times (1 - rho chat)+).
+    target: quantity that the models learn. `utility` is the clipped utility at one rho, as in the paper. With
+        `score` they learn the score and serve every rho (predictions times (1 - rho chat)+).
     gamma, gamma_power: gamma_t = gamma t^gamma_power, t = 1, 2, ... The paper fixes gamma = 4. With a
-        constant gamma exploration never stops, which its theory does not ask for. The default is 4 sqrt(t).
-    importance: how lines 14 and 15 (r / p) are read. `target`: the regression target is r / p, as printed. A
-        row enters only if its arm is played, so the fit estimates r / p, and rarely played arms look best.
-        `weight`: the row gets weight 1 / p. `none`: target r, weight 1.
-    min_probability: smallest p that is divided by.
+        constant gamma exploration never stops, although the paper's theory does not ask for it. The default
+        is 4 sqrt(t).
+    importance: reading of lines 14 and 15 (r / p). `target`: the regression target is r / p, as printed. A
+        row enters only if its arm is revealed, so the fit estimates r / p, and rarely revealed arms look
+        best. `weight`: the row gets weight 1 / p. `none`: target r, weight 1.
+    min_probability: smallest probability that r or a weight is divided by.
     prune: kappa of the IQR rule of the appendix (1.5 there), which drops nearly all surrogates. None for no
         rule.
-    bias: `literal`: lines 12 and 13, the mean of surrogate minus own prediction from n = 0 on; subtracting it
-        removes what the surrogate could teach. `realised`: for plays of arm j, the sum of (oracle's predicted
-        minus realised) divided by n_j + bias_prior. `none`: no de-biasing.
+    bias: bias that is subtracted from surrogates. `literal`: lines 12 and 13, the mean of surrogate minus own
+        prediction from n = 0 on, which removes the information of the surrogate. `realised`: the sum over
+        plays of arm j of (oracle's prediction minus realised value), divided by n_j + bias_prior. `none`: no
+        bias.
     bias_prior: see `bias`.
     clip_surrogates: True to clip de-biased surrogates to [0, 1].
     graph: probability of an edge, key of `graph.affinity.GRAPHS`. `paper` is sigma((1 - R) / 2).
     symmetric: True to draw each pair once for both directions.
     program_graph: adjacency A of the program (line 8). `sampled`: the drawn graph. `expected`: E[A].
         `printed`: a drawn edge counts with its probability E[A], as the line says.
-    pseudo_weight: weight of a pseudo-observation relative to a real one.
+    pseudo_weight: weight of a surrogate's row relative to the row of the played arm.
     floor: share of the uniform distribution that is mixed into p.
     play: `sampled`: the arm is drawn from p, as printed. `argmax`: the arm of the largest p is played and
         logged with probability 1. Only the arm that p puts first is then ever played, so importance weights
@@ -98,7 +100,7 @@ class CabsCOptions(PolicyOptions):
     surrogate: `difference`: clip(y_i + delta_j - rho chat_j), as printed. `product`: clip01(y_i + delta_j)
         (1 - rho chat_j)+, the expected clipped utility.
     clip_predictions: True to clip predictions to [0, 1] before the program.
-    tol: certified gap of the program.
+    tol: largest gap at which a solution of the program is certified.
     """
 
     target: Literal["utility", "score"] = "utility"
@@ -122,7 +124,9 @@ class CabsCOptions(PolicyOptions):
 
     @property
     def shares_matrix(self) -> bool:
-        """True if all arms see the same rows while no arm comes or goes."""
+        """True if all arms learn from the same contexts with equal weights while no arm comes or goes, so
+        that they can share one matrix.
+        """
         same_rows = self.graph == "all" and self.prune is None
         return same_rows and self.importance != "weight" and self.pseudo_weight == 1.0
 
@@ -152,7 +156,7 @@ PUBLISHED: dict[str, Any] = {
 }
 #: every arm is a neighbour, and models learn the score: one regression target for every rho, without the
 #: clipping of utilities (validation: .463 against .456 for utilities and .439 for the preset `practical`).
-#: Cold, like the other presets; `warm=0.3` adds .006 where the train split can be trusted.
+#: Models start cold, as in the other presets; `warm=0.3` adds .006 where the train split can be trusted.
 TUNED: dict[str, Any] = {"graph": "all", "gamma": 16.0, "gamma_power": 0.5, "target": "score"}
 PRESETS: dict[str, dict[str, Any]] = {
     "practical": {},
@@ -236,10 +240,11 @@ def cabs_c_rule(options: CabsCOptions) -> CabsCRule:
 def rule_table(kind: type[NamedTuple], places: list[int], rules: list[Any]) -> np.ndarray:
     """Return rules of one kind as a structured array, a row for every expert of that kind.
 
-    Kernels that read rows of it are compiled once for any number of experts.
+    Kernels that read rows of this array are compiled once for any number of experts.
 
     Args:
-        kind: the NamedTuple of the rules. places: number of each expert among all, field `place`.
+        kind: the NamedTuple of the rules. places: number of each expert among all experts, which the field
+            `place` holds. rules: one rule for every place.
     """
     fields = [("place", np.dtype(np.int64))]
     fields += [(name, np.dtype(hint)) for name, hint in get_type_hints(kind).items()]
@@ -250,7 +255,8 @@ class CabsCModels(NamedTuple):
     """The learnt arrays of CABS-C.
 
     Attributes:
-        ridge: the models. bias: [K], mean or sum of errors, see option `bias`. bias_count: [K], their number.
+        ridge: the models. bias: [K], mean (bias `literal`) or sum (`realised`) of errors; see option `bias`.
+        bias_count: [K], numbers of these errors.
     """
 
     ridge: RidgeModels
@@ -263,7 +269,7 @@ class CabsCWork(NamedTuple):
 
     Attributes:
         expected, program: [K, K], expected graph and adjacency of the program. losses: [K].
-        keep, ordered, deltas: [K]. workspace: of the solver, of one element if nothing is solved.
+        keep, ordered, deltas: [K]. workspace: workspace of the solver, or one element if nothing is solved.
     """
 
     expected: np.ndarray
@@ -276,7 +282,7 @@ class CabsCWork(NamedTuple):
 
 
 def new_work(arms: int, *, solves: bool = True) -> CabsCWork:
-    """Return work space for so many arms; `solves` is False if no program is solved."""
+    """Return work space for `arms` arms; `solves` is False if no program is solved."""
     return CabsCWork(
         expected=np.zeros((arms, arms)),
         program=np.zeros((arms, arms)),
@@ -304,8 +310,8 @@ def explore(
 
     Args:
         rule: row of a `rule_table` of `CabsCRule`.
-        values: predicted utilities [K], which are clipped if the rule says so. affinity: predicted scores
-            [K].
+        values: predicted utilities [K], which are clipped in place if the rule says so.
+        affinity: predicted scores [K]. mask: available arms, bool [K]. t: the round, from 0.
         graph: [K, K] to fill.
 
     Returns:
@@ -356,7 +362,7 @@ def explore(
 def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) -> None:
     """Fill reach [K] for the played arm: 0 if arm j is no neighbour, else the probability to reveal j.
 
-    The probability is (A'p)_j for a neighbour, and p of the played arm for itself.
+    The probability is (A'p)_j for a neighbour, and p_i for the played arm i itself.
     """
     K = reach.size
     for j in range(K):
@@ -370,11 +376,12 @@ def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) 
 
 
 class Feedback(NamedTuple):
-    """The outcome of one decision, as a CABS-C learner sees it.
+    """The outcome of one decision, as `learn_neighbours` takes it.
 
     Attributes:
-        arm: that was played. target: realised value in the models' units. score: realised score.
-        prices: [K]. affinity: predicted scores [K]. reach: [K], as `fill_reach` fills it.
+        arm: the played arm. target: realised value in the models' units. score: realised score.
+        prices: [K], rho times the predicted costs. affinity: predicted scores [K].
+        reach: [K], as `fill_reach` fills it.
     """
 
     arm: int
@@ -415,7 +422,7 @@ def learn_neighbours(
     if is_shared:
         scale = 1.0 / (1.0 + product(inverse[0], x, gain))
     for j in range(reach.size):
-        # line 12 is about every neighbour; the IQR rule decides only which rows are learnt
+        # line 12 holds for every neighbour; the IQR rule decides only which rows are learnt
         if reach[j] <= 0.0 or (keep[j] <= 0.0 and not rule.bias_of_predictions):
             continue
         theta = coefficients[j]
@@ -484,9 +491,9 @@ def decide(
     slot: int,
     trace: np.ndarray,
 ) -> tuple[int, float]:
-    """Return an arm drawn from p, or the likeliest arm if the rule says so, and its probability.
+    """Return an arm drawn from p and its probability, or the likeliest arm and 1 if the rule says so.
 
-    Fill memory slot `slot`, and trace[:2] with the gap and 1 if it was not certified.
+    Fill memory slot `slot`, and trace[:2] with the gap of the program and 1 if it was not certified, else 0.
     """
     rule = parts.rules[0]
     ridge = parts.models.ridge
@@ -523,7 +530,8 @@ def learn(parts: CabsCParts, data: SurrogateData, row: int, arm: int, slot: int)
 
 
 class CabsC(SurrogatePolicy, RidgePolicy):
-    """Correlation-Aware Bandits with Surrogates Coupled (Algorithm 1) with ridge regressions; see the module.
+    """The policy CABS-C (Correlation-Aware Bandits with Surrogates Coupled, Algorithm 1) with ridge
+    regressions.
 
     Attributes:
         bias, bias_count: [K], see `CabsCModels`.
@@ -565,7 +573,9 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         return super().layout() | {"bias": states.learnt(k), "bias_count": states.learnt(k, low=0.0)}
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
-        """Return what the request said, p, the reach, and the predicted utilities as `baseline`."""
+        """Return the fields of the memory: those of the request, p, the reach, and `baseline`, the clipped
+        predicted utilities.
+        """
         chances = states.probabilities(arms)
         return super().memory_layout(arms) | {"mixture": chances, "reach": chances, "baseline": chances}
 

@@ -7,13 +7,13 @@ One definition serves online routing and replay. Online, one round is
 
 Users call neither. Routers and notebooks hold a `SafePolicy` (module `safe`), which makes a `Decision` of the
 choice. It checks every argument, lets one call in at a time, passes every reward on once, and knows which
-arms are still there. A policy relies on all of this.
+arms are still there. A policy relies on these guarantees.
 
-A replay hands whole arrays to the policy, one trial after the other (module `play`). A policy without a loop
-of its own is asked round by round, which is slow but simple. A policy of two compiled kernels
-(`play.CompiledPolicy`) is replayed in a compiled loop.
+A replay plays a policy on whole arrays (module `play`). A policy without a loop of its own is called round by
+round, which is slow but simple. A policy of two compiled kernels (`play.CompiledPolicy`) is replayed in a
+compiled loop.
 
-An author needs the class `Policy` alone. `PolicyBase` holds what replay and router call beside it.
+An author needs the class `Policy` alone. `PolicyBase` holds the other methods that replay and router call.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from cabs_core.base.errors import PolicyError, first_fault
 from cabs_core.base.streams import stream_keys
 from cabs_core.base.utility import LARGEST_INPUT
 
-#: rounds that a learning rate is chosen for if the number of rounds is not known
+#: number of rounds that options are computed for if the expected number is not given
 DEFAULT_HORIZON = 10_000
 
 
@@ -57,16 +57,16 @@ class PolicyOptions(BaseModel):
 
 
 class PolicyBase:
-    """Construction of a policy, and hooks of replay and router with usual implementations.
+    """Base of `Policy`: the construction of a policy, and hooks of replay and router with default behaviour.
 
-    The constructor checks names, options, random streams and the train split before `start` sees them.
+    The constructor checks names, options, random streams and the train split before it calls `start`.
 
     Class attributes:
         PRESETS: {preset: options that it sets}, for the presets that the policy's record names.
         learns: True if rewards change the policy.
-        needs_outcomes: True if the policy looks at realised outcomes before it plays (an upper bound).
+        needs_outcomes: True if the policy uses realised outcomes before it plays, as an upper bound does.
         needs_context: True if the policy reads contexts, and so needs `dim`.
-        corrects_costs: True if the policy learns what an arm costs beyond what is predicted.
+        corrects_costs: True if the policy learns to correct predicted costs by the costs that were paid.
         full_feedback: True if every arm's reward is observed after a round (`update(..., all_scores=)`).
         own_loop: True if the class has a loop of its own for replays (`play.LoopPolicy`).
         takes_scored_arms: True if `add_scored_arm` starts an arm from scored prompts.
@@ -174,7 +174,9 @@ class PolicyBase:
         return {}
 
     def prepare(self) -> None:
-        """Derive from the options what `layout` needs. Called before `start`; makes no arrays."""
+        """Derive from the options the values that `layout` needs. Called before `start`; makes no large
+        arrays.
+        """
 
     def __reduce__(self) -> NoReturn:
         raise PolicyError(
@@ -239,7 +241,7 @@ class PolicyBase:
         """Return expected costs `[K]` in USD: `static_costs`, or `predicted_costs` if there are none.
 
         Raises:
-            PolicyError: the request has neither, or a cost is negative.
+            PolicyError: the request has neither, or a cost is negative or not finite.
         """
         if request.static_costs is None:
             name = "predicted_costs"
@@ -250,7 +252,7 @@ class PolicyBase:
     def deltas_for(self, decision: Decision, outcome: Outcome) -> np.ndarray | None:
         """Return the deltas [K] of the decision's arms, or None if they are not known.
 
-        They are those of the outcome, otherwise those of the request's surrogate.
+        The deltas of the outcome come first, then those of the request's surrogate.
         """
         if outcome.deltas is not None:
             return outcome.deltas
@@ -273,10 +275,10 @@ class PolicyBase:
         return self.any_rho
 
     def fit_for_serving(self, offline: Offline) -> None:
-        """Fit what later requests need from the train split. Called before a router saves the policy."""
+        """Fit models that later requests need on the train split. Called before a router saves the policy."""
 
     def reseed(self, *parts: object) -> None:
-        """Draw from the random streams of these parts from now on (`rng.stream_keys`), as copies must."""
+        """Use the random streams of these parts from now on (`rng.stream_keys`): every copy needs its own."""
         # written into the old array, because compiled rules hold it
         self.keys[:] = stream_keys(*parts, purposes=len(self.keys))
 
@@ -289,7 +291,7 @@ class PolicyBase:
         return decision.memory
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
-        """Return how much uncertainty adds to an arm's utility, or None if the policy does not know.
+        """Return the scale of exploration in an arm's utility, or None if the policy has none.
 
         LinUCB returns its bonus, LinTS the standard deviation of its draw.
         """
@@ -299,10 +301,10 @@ class PolicyBase:
         """Add an arm at the end that starts from scored prompts; nothing changes if this fails.
 
         Args:
-            embeddings: [m, e] of the prompts. scores: [m] of the new arm, in [0, 1].
+            embeddings: [m, e], of the prompts. scores: [m], of the new arm on these prompts, in [0, 1].
 
         Raises:
-            PolicyError: the policy cannot (`takes_scored_arms` is False).
+            PolicyError: the policy cannot start an arm from scored prompts (`takes_scored_arms` is False).
         """
         raise PolicyError(
             f"{self.name} cannot start an arm from scored prompts: add it without them, or train the policy "
@@ -320,9 +322,9 @@ class PolicyBase:
         return reads.scores or reads.static is not None
 
     def resemble(self, arm: int, margin: float) -> None:
-        """Start the last arm, which `add_arm` has just added, from what is known of the arm at index `arm`.
+        """Start the last arm, which `add_arm` has just added, from the estimates of the arm at index `arm`.
 
-        Nothing is to be done here if requests predict the score of the new arm.
+        The default does nothing, which is right if requests predict the score of the new arm.
 
         Args:
             margin: factor of the utility that is expected of the arm at index `arm`, since the new arm may
@@ -353,16 +355,16 @@ class PolicyBase:
         return 0
 
     def trace(self, decision: Decision) -> np.ndarray | None:
-        """Return what a replay records of a decision beside arm and probability, or None for nothing.
+        """Return the trace [2 + M] of a decision, which a replay records, or None for no trace.
 
-        The array [2 + M] holds the gap of the program that was solved (NaN for none), 1 if the solution was
-        not certified, and the weights of the M experts.
+        It holds the gap of the exploration program that was solved (NaN for none), 1 if the solution was not
+        certified, and the weights of the M experts.
         """
         return None
 
 
 class Policy(PolicyBase, ABC):
-    """A routing policy.
+    """Base of all routing policies, which an author subclasses.
 
     A subclass defines `start` and `choose`, and the other members if the default does not fit. Methods may
     use `self.arms`, `self.dim`, `self.rho`, `self.settings`, `self.round` and `self.keys`.
@@ -389,10 +391,12 @@ class Policy(PolicyBase, ABC):
 
     @abstractmethod
     def choose(self, request: Request) -> Choice:
-        """Choose the arm that answers the request, and say with which probabilities [K]."""
+        """Return the arm that answers the request, with the probabilities [K] of all arms."""
 
     def memory_layout(self, arms: int) -> dict[str, Field]:
-        """Return the arrays that `Choice.memory` holds for `arms` arms until the outcome comes."""
+        """Return {name: field} of the arrays that `Choice.memory` holds for `arms` arms until the outcome
+        comes.
+        """
         return {}
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
@@ -405,12 +409,14 @@ class Policy(PolicyBase, ABC):
         """Remove the arm at `index` from the state. Called before its name leaves `self.arms`."""
 
     def layout(self) -> dict[str, Field]:
-        """Return the learnt arrays with their shapes and ranges. Saved files are checked by it."""
+        """Return {name: field} of the learnt arrays, by which saved files are checked."""
         return {}
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return everything learnt: the arrays of `layout`, and values for JSON."""
+        """Return the learnt state: the arrays of `layout`, and values for JSON."""
         return {}, {}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
-        """Restore what `state` returned. Called on a new policy with the same arms and options."""
+        """Restore the arrays and values that `state` returned. Called on a policy with the same arms and
+        options, either new or in use (`SafePolicy.take_over`).
+        """

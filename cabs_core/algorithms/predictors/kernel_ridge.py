@@ -1,11 +1,12 @@
 """`kernel_ridge`: the strongest static predictor of scores, kernel regression in rotated arm space.
 
-Arms succeed and fail together, so most of what can be predicted lies along one direction of the arms' label
-space (how hard the prompt is), and the rest needs more shrinkage. Labels minus means are rotated by the
-eigenvectors of the arms' label covariance; the first component is then regressed with a small penalty and
-the others with a large one, with an RBF kernel on [embedding; length features] and Nystrom landmarks. This is
-half of the prediction. The other half is a non-negative stack of Nystrom fits at several penalties, ridge and
-kNN, weighted on validation, with one set of weights for the first component and one for the rest.
+Arms succeed and fail together, so most of the predictable variance of the arms' scores lies along one
+direction (how hard the prompt is), and the other directions need more shrinkage. Scores minus means are
+rotated by the eigenvectors of the covariance of the arms' scores; the first component is then regressed with
+a small penalty and the others with a large one, with an RBF kernel on [embedding; length features] and
+Nystrom landmarks. This regression is half of the prediction. The other half is a non-negative stack of
+Nystrom fits at several penalties, ridge and kNN, weighted on validation rows (or on a held-out part of the
+train split), with one set of weights for the first component and one for the rest.
 """
 
 from collections.abc import Mapping
@@ -30,13 +31,14 @@ from cabs_core.base.errors import PolicyError
 
 
 class KernelPredictor(ScorePredictor):
-    """Kernel regression in rotated arm space, averaged with a stack; see the module for the method.
+    """Score predictor by kernel regression in rotated arm space, averaged with a stack; see the module.
 
     Args:
-        landmarks: Nystrom landmarks, drawn from the train prompts (all of them when there are fewer).
-        bandwidth: g of the kernel exp(-g |u - v|^2) on unit-length embeddings.
+        landmarks: number of Nystrom landmarks, drawn from the train prompts (all if there are fewer).
+        bandwidth: g of the kernel exp(-g |u - v|^2) on points: embeddings, scaled so that those of the train
+            split have mean squared length 1, and length features.
         length_scale: weight of the features (l, l^2, tanh 2l), l = standardised log prompt length.
-        penalties: ridge penalties of the fixed half: first component, others.
+        penalties: ridge penalties of the half that is not a stack: first component, others.
         stack_penalties: Nystrom penalties of the stack.
         neighbours: k of the stack's kNN.
     """
@@ -96,10 +98,12 @@ class KernelPredictor(ScorePredictor):
             self.knn_.use(lists)
 
     def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the points `[n, e + 3]` of the kernel: scaled embeddings and weighted length features."""
         extra = length_features(lengths, self.log_center_, self.log_scale_)
         return np.hstack([x / self.norm_, self.length_scale * extra])
 
     def _rbf(self, points: np.ndarray) -> np.ndarray:
+        """Return the kernel of points with the landmarks, `[n, landmarks]`."""
         cross = points @ self.marks_.T
         square: np.ndarray = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
         np.maximum(square, 0.0, out=square)
@@ -108,6 +112,7 @@ class KernelPredictor(ScorePredictor):
         return square
 
     def _set_marks(self, marks: np.ndarray) -> None:
+        """Set the landmarks `[landmarks, e + 3]` and their squared lengths."""
         self.marks_ = marks
         self.marks_square_ = (marks**2).sum(1)
 
@@ -127,10 +132,11 @@ class KernelPredictor(ScorePredictor):
         self._combine()
 
     def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
+        """Fit the kernel regressions at all penalties, ridge and kNN to these rows."""
         logs = np.log1p(lengths)
         self.log_center_ = float(logs.mean())
         self.log_scale_ = float(max(logs.std(), 1e-6))
-        # in blocks: a copy of the train split would be as large as everything else together
+        # in blocks: a copy of the train split would be as large as all other arrays together
         blocks = [slice(start, start + 2048) for start in range(0, len(x), 2048)]
         squares = np.concatenate([(x[rows] ** 2).sum(axis=1) for rows in blocks])
         self.norm_ = float(max(np.sqrt(squares.mean()), 1e-12))
@@ -178,6 +184,7 @@ class KernelPredictor(ScorePredictor):
         return ridge, knn
 
     def _fit_stack(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray) -> None:
+        """Fit the weights of the stack's members on rows that `_fit_parts` has not seen."""
         kernel = self._rbf(self._points(x, lengths))
         parts = [kernel @ w for w in self.nystrom_] + list(self._ridge_and_knn(x, lengths))
         members = np.stack(parts, axis=-1)

@@ -23,9 +23,9 @@ def synthetic_problem(
     Args:
         n, K, d: numbers of queries, arms and features (d >= 2, the last one constant).
         offline: number of train queries.
-        graded: scores are the probabilities with noise instead of draws of 0 and 1.
+        graded: True for scores that are the probabilities of success with noise, False for scores of 0 and 1.
         surrogate_quality: in [0, 1]. At 1 the surrogate score is the linear part plus .45 times the residual
-            of the played arm. At 0 it is always 1/2.
+            of the played arm, clipped to [0, 1]. At 0 it is always 1/2.
         latencies: True for a problem with latencies.
 
     Examples:

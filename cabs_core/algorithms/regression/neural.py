@@ -1,14 +1,15 @@
 """Neural regression of every arm's reward: many small networks trained side by side as batched torch tensors.
 
-One network per lane and expert: d inputs, one hidden layer of ReLU units, K outputs (one per arm). All
-networks of a replay advance in lockstep, so a round is a handful of batched matrix products instead of one
-small product per trial. Gradients are written out (two layers; a test compares them with autograd):
+There is one network per lane and expert, with d inputs, one hidden layer of ReLU units and K outputs (one per
+arm). All networks of a replay advance in lockstep, so a round is a few batched matrix products instead of
+many small products per trial. Gradients are written out (two layers; a test compares them with autograd):
 `torch.func.vmap(grad)` gives the same to 6e-17 and takes 2.6 times as long a step (20 networks, d = 33, 64
-units, 18 arms, batches of 32, one thread). Adam as in Kingma and Ba (2015). The loss is that of NeuralUCB
-(Zhou et al. 2020, equation 4 there), a mean over the observed rows instead of a sum: squared error / 2 plus
-penalty / (2 n) times the squared distance of the weights from where they started.
+units, 18 arms, batches of 32, one thread). Adam is that of Kingma and Ba (2015). The loss is that of
+NeuralUCB (Zhou et al. 2020, equation 4 there), with a mean over the observed rows instead of a sum: squared
+error / 2 plus penalty / (2 n) times the squared distance of the weights from their start.
 
-float64 throughout: the covariances built on the hidden features have a penalty of 1e-3, where float32 fails.
+All tensors are float64: the covariances built on the hidden features have a penalty of 1e-3, where float32
+fails.
 """
 
 from __future__ import annotations
@@ -30,11 +31,12 @@ EPSILON = 1e-8
 
 
 class NetworkBatch:
-    """n networks of one shape. Parameters, their start and Adam's moments are rows of [n, P] tensors.
+    """Batch of n networks of one shape with P parameters each.
 
     Attributes:
-        dim, hidden, arms: d, h, K. `features` counts the last layer's inputs: h + 1 with the constant.
-        flat, start, first, second: float64 [n, P]; steps: int64 [n], updates of each network.
+        dim, hidden, arms: d, h, K.
+        flat, start: float64 [n, P], parameters and their start. first, second: [n, P], Adam's moments.
+        steps: int64 [n], number of Adam steps of each network.
     """
 
     def __init__(
@@ -74,7 +76,7 @@ class NetworkBatch:
         self._gradients = self.split(self.gradient)
 
     def split(self, flat: torch.Tensor) -> Layers:
-        """Split rows [n, P] of parameters, or of anything with an entry for each of them, into layers."""
+        """Return rows [n, P] of parameters, or of their gradients or moments, as views of the layers."""
         d = self.dim
         h = self.hidden
         k = self.arms
@@ -93,8 +95,8 @@ class NetworkBatch:
     def initial(dim: int, hidden: int, arms: int, normals: np.ndarray, output: float) -> np.ndarray:
         """Return the parameters [P] of one new network, from standard normal draws [d h + h K].
 
-        The hidden layer has He weights, the last layer a tenth of that. Hidden biases are 0, output biases
-        `output`.
+        The hidden layer has He weights, the last layer a tenth of He weights. Hidden biases are 0, output
+        biases `output`.
         """
         a = dim * hidden
         w1 = normals[:a] * np.sqrt(2.0 / dim)
@@ -115,7 +117,7 @@ class NetworkBatch:
         parts: Sequence[Mapping[str, np.ndarray]],
         device: str | torch.device = "cpu",
     ) -> NetworkBatch:
-        """Join networks from the `arrays` of each of them."""
+        """Return the batch of networks whose `arrays` are the parts, one network a part."""
         names = ("flat", "start", "first", "second", "steps")
         stacked = {name: np.stack([np.asarray(p[name]) for p in parts]) for name in names}
         return cls(dim, hidden, arms, **stacked, device=device)
@@ -207,7 +209,7 @@ class NetworkBatch:
     def copy_output(self, arm: int, factor: float) -> None:
         """Make the last output of every network predict `factor` times the output of `arm`.
 
-        The weights that the penalty pulls towards change with it, so that training does not undo the start.
+        The start, towards which the penalty pulls, changes too, so that training does not undo the copy.
         """
         for flat in (self.flat, self.start):
             _, _, w2, b2 = self.split(flat)
@@ -216,10 +218,14 @@ class NetworkBatch:
 
 
 class LastLayerCovariance:
-    """A^-1 of every (network, arm) on the hidden features [hidden / sqrt(h), 1]: the width of NeuralUCB.
+    """Covariances A^-1 of every (network, arm) on the hidden features phi = [hidden / sqrt(h), 1], which give
+    the confidence widths of NeuralUCB.
 
-    inverse: float64 [n, K, h + 1, h + 1], from I / penalty. The width is sqrt(penalty phi'A^-1 phi), as in
-    NeuralUCB (its sqrt(lambda g'Z^-1 g / m)), so at first it does not depend on the penalty.
+    The width is sqrt(penalty phi'A^-1 phi), as in NeuralUCB (its sqrt(lambda g'Z^-1 g / m)), so at first it
+    does not depend on the penalty.
+
+    Attributes:
+        inverse: A^-1, float64 [n, K, h + 1, h + 1], which starts at I / penalty.
     """
 
     def __init__(self, inverse: ArrayLike, penalty: float, device: str | torch.device = "cpu") -> None:
@@ -246,7 +252,8 @@ class LastLayerCovariance:
         """Update each network's matrix of its played arm by a rank-one update.
 
         Args:
-            arms: int64 [n]. active: bool [n] of networks to update, or None for all.
+            hidden: hidden units [n, h]. arms: played arms, int64 [n].
+            active: bool [n] of networks to update, or None for all.
         """
         phi = self._features(hidden)
         rows = torch.arange(len(arms), device=phi.device)
@@ -260,13 +267,13 @@ class LastLayerCovariance:
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
 
     def copy_arm(self, arm: int) -> None:
-        """Give the last arm the covariance of `arm` after `diluted_inverse`."""
+        """Give the last arm the covariance of `arm` with the certainty of a few rounds (`diluted_inverse`)."""
         for inverse in self.inverse:
             diluted = diluted_inverse(inverse[arm].cpu().numpy(), self.penalty, 1.0)
             inverse[-1] = torch.as_tensor(diluted).to(inverse)
 
     def resize(self, keep: Sequence[int], added: int) -> None:
-        """Keep these arms and append new ones."""
+        """Keep the arms with the indices `keep`, and append `added` arms before their first row."""
         hidden = self.inverse.shape[-1] - 1
         fresh = torch.as_tensor(self.initial(hidden, added, self.penalty)).to(self.inverse)
         fresh = fresh[None].expand(self.inverse.shape[0], -1, -1, -1)

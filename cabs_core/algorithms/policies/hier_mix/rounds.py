@@ -1,6 +1,6 @@
-"""The rounds of `hier_mix` in compiled code: values under each model, the choice, what an outcome teaches.
+"""The rounds of `hier_mix` in compiled code: values under each model, the choice of an arm, and learning.
 
-`models` has the models: M = C + 1 of them, the anchored one first.
+Module `models` has the M = C + 1 models, the anchored model first, then the C residual models.
 
 A kernel that uses a tuple in or after a loop counts the references of all its arrays at every access. A
 kernel that runs once for every model therefore takes its arrays out of the tuples first.
@@ -36,16 +36,16 @@ from cabs_core.base.compiled.utility import value_and_slope
 #: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1
 
-#: deviation of the own level of an arm that joined: not the train split says how good it is, and a rigid arm
-#: would stay with what it was expected to be
+#: least prior deviation of the own level of an arm that joined, since the train split does not know its
+#: score, #: and an arm with a small deviation would stay at its first expectation
 JOINED_ARM = 0.3
 
-#: `fill_choice` of the trusting models. A plain 0 would be a type of its own, for which numba compiles the
-#: function a second time.
+#: argument of `fill_choice` for the trusting models. A plain 0 would have a type of its own, for which numba
+#: would compile the function a second time.
 TRUSTING = np.int64(0)
 
-#: scale of the normal draw of an arm that joined: what is not known of it is drawn whole (Thompson sampling),
-#: for no train split says of it what a reduced scale (`exploration`) relies on
+#: least scale of the normal draw of an arm that joined: full Thompson sampling, since a smaller scale
+#: (`exploration`) relies on a train split that knows the arm
 JOINED_EXPLORATION = 1.0
 
 
@@ -59,11 +59,11 @@ class Constants(NamedTuple):
         fixed_share: share of the weights that goes back to the prior in every round.
         dispersion: divisor of log likelihoods.
         cost_prior: number of plays that a predicted cost counts for; negative if costs are as predicted.
-        inverse_temperature: power of the weights by which a model is drawn while the anchored model leads.
-        integral: True if propensities are integrals, False if they are 1 given the draws.
+        inverse_temperature: power to which weights are raised for the draw while the anchored model leads.
+        integral: True if propensities are computed as integrals, False if they are 1 given the draws.
         alarm: sum of surprises that restarts the policy; infinite for never.
-        changes: expected utility that probes may cost in a round; 0 if changes are not looked for.
-        group: numbers of the models that trust the offline order of the arms. singles: of the other models.
+        changes: expected utility that probes may cost per round; 0 if changes are not looked for.
+        group: numbers of the models that trust the offline order of the arms. singles: numbers of the others.
         prior_weights: [M], prior weights of the models.
         exploration: scale of the normal draw, in posterior deviations.
         anchored_variances: [4], prior variances of level, slope, context and arm of the anchored model.
@@ -110,11 +110,13 @@ class Scratch(NamedTuple):
     """Work space that the kernels write to.
 
     Attributes:
-        fit: prediction of one model. mean, sd: [K], mean and deviation of the arms' values.
-        cost: [K], expected costs. pmf: [K], probabilities of the arms. part: [K], those under one model.
+        fit: prediction of one model. mean, sd: [K], mean and deviation of the draw of the arms' values.
+        cost: [K], expected costs. pmf: [K], probabilities of the arms. part: [K], probabilities under one
+            model.
         below: [3, K], work space of `best_probabilities`.
         weights: [M], weights of the models. average: [2, K], mean and deviation averaged over models.
-        chances, logs: [1 + singles], probabilities of being drawn and their logarithms.
+        chances, logs: [1 + singles], for the trusting models together and each other model: probability to be
+            drawn, and logarithm of the weight.
     """
 
     fit: Fit
@@ -135,8 +137,9 @@ class Parts(NamedTuple):
 
     Attributes:
         keys: uint64 [purposes, 2], of the random streams.
-        force: True if every third round plays an arm that was never played.
-        constants: options. log_weights: [M], of the models. plays: [K], plays of every arm.
+        force: True if every third round plays an arm that was never played, while there is one.
+        constants: options. log_weights: [M], logarithms of the models' weights. plays: [K], plays of every
+            arm.
         paid: [3, K], every arm's number of outcomes, sum of costs and sum of predicted costs (USD).
         alarm: [1], sum of surprises. joined: [K], 1 for an arm that came after the train split.
         changes, anchored, residual: learnt arrays of the models. work: work space.
@@ -160,10 +163,10 @@ class Parts(NamedTuple):
 def fill_choice(
     choice: int | np.int64, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
 ) -> None:
-    """Fill mean and sd [K] of the arms' values under what is drawn: the average of the trusting models,
-    weighted by `work.weights` (choice 0), or a model that trusts no order of the arms.
+    """Fill work.mean and work.sd [K] of the arms' values as `fill_values` does, for one of the choices.
 
-    mean is -inf for an arm that is not available.
+    Choice 0 is the average of the trusting models, weighted by `work.weights`; choice c > 0 is number c - 1
+    of the models that distrust the order of the arms. mean is -inf for an arm that is not available.
     """
     constants = parts.constants
     anchored = parts.anchored
@@ -212,9 +215,15 @@ def fill_values(
     constants: Constants,
     work: Scratch,
 ) -> None:
-    """Fill mean and sd [K] of the arms' values from the scores that a model predicts in `work.fit`.
+    """Fill work.mean and work.sd [K] of the arms' values from the scores that a model predicts in `work.fit`.
 
-    rows [K, D] on w0, of covariance cov [D, D]; shift [K], see `Changes`; joined [K], see `Parts`.
+    mean is the expected utility. sd is the deviation of the draw: the posterior deviation of the score's
+    difference from the arm of largest mean (0 for that arm), times the slope of utility in the score, times
+    the scale of exploration.
+
+    Args:
+        rows: [K, D], rows of the arms on w0. cov: [D, D], covariance of w0. costs: expected costs [K].
+        shift: [K], see `Changes`. joined: [K], see `Parts`.
     """
     rho = constants.rho
     share = constants.share
@@ -246,8 +255,8 @@ def fill_values(
 
 @kernel
 def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray, out: np.ndarray) -> None:
-    """Fill out [1 + singles] with the probabilities to draw the trusting models together, and each other
-    model.
+    """Fill out [1 + singles] with the probabilities to draw the average of the trusting models, and each
+    other model.
 
     Args:
         logs: work space of that size.
@@ -268,11 +277,10 @@ def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray
 
 @kernel
 def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None:
-    """Fill out [M] with the models' weights to a power, so that their sum is 1.
+    """Fill out [M] with the weights raised to a power and scaled to the sum 1.
 
-    The last weight is what the others leave.
-
-    log_weights [M]: their logarithms, up to a constant.
+    log_weights [M] are the logarithms of the weights, up to a constant. The last entry of out is 1 less the
+    others.
     """
     rest = 1.0
     for m in range(out.size - 1):
@@ -288,7 +296,8 @@ def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
     """Fill out [K] with predicted costs times each arm's ratio of paid to predicted costs.
 
-    The ratio is shrunk to 1 as if `prior` plays had been paid as predicted.
+    The ratio is shrunk to 1, which counts as `prior` plays. A negative prior leaves costs as predicted. paid:
+    see `Parts`.
     """
     for j in range(costs.size):
         out[j] = costs[j]
@@ -298,7 +307,10 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
 
 @kernel
 def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, t: int, parts: Parts) -> int:
-    """Draw an arm and fill pmf [K] in work, with the models' weights; base, costs: [K], predictions."""
+    """Draw an arm, fill pmf [K] in work with the probabilities of the arms, and count the play.
+
+    `work.weights` must hold the models' weights. base, costs: [K], predictions.
+    """
     constants = parts.constants
     work = parts.work
     plays = parts.plays
@@ -344,8 +356,10 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
 
 @kernel
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
-    """Return the arm of a probe if one is bought and the coin says so, otherwise `arm`; pmf [K] counts the
-    coin.
+    """Return the arm of a probe with probability 1/2 if `probe_of` finds a probe, otherwise `arm`.
+
+    pmf [K] in work is changed to the probabilities with the probe. The purse gains `changes` in every call,
+    and pays for a probe that is played.
     """
     changes = parts.changes
     work = parts.work
@@ -369,7 +383,7 @@ def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, p
 
 @kernel
 def surprise(score: float, predicted: float, clip: float) -> float:
-    """Log loss of a prediction less its expectation under that prediction, in nats."""
+    """Return the log loss of a prediction less its expectation under that prediction, in nats."""
     p = min(1.0 - clip, max(clip, predicted))
     value: float = (p - score) * np.log(p / (1.0 - p))
     return value
@@ -377,9 +391,11 @@ def surprise(score: float, predicted: float, clip: float) -> float:
 
 @kernel
 def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: float, parts: Parts) -> None:
-    """Learn an outcome of `arm`, whose static prediction is `base`: all models, their weights and the alarm.
+    """Update all models, their weights and the alarm by an outcome of `arm`, whose static prediction is
+    `base`.
 
-    The alarm gains the mixture's surprise beyond what it expects, less ALLOWANCE, and never falls below 0.
+    The alarm gains the surprise of the mixture's prediction, divided by the dispersion, less ALLOWANCE, and
+    never falls below 0.
     """
     constants = parts.constants
     changes = parts.changes
@@ -421,7 +437,9 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
 
 @kernel
 def own_variance(variance: float, joined: int) -> float:
-    """Return the prior variance of an arm's own level: `variance` if the train split knows the arm."""
+    """Return the prior variance of an arm's own level: `variance`, but at least JOINED_ARM^2 for an arm that
+    joined after the train split.
+    """
     if joined:
         return max(variance, JOINED_ARM**2)
     return variance
@@ -429,7 +447,10 @@ def own_variance(variance: float, joined: int) -> float:
 
 @kernel
 def restart(parts: Parts) -> None:
-    """Forget what was learnt online."""
+    """Reset models, weights, costs, changes and the alarm to their state before the first outcome.
+
+    The counts of plays, the arms that joined and the purse stay.
+    """
     constants = parts.constants
     anchored = parts.anchored
     residual = parts.residual
@@ -465,7 +486,7 @@ def restart(parts: Parts) -> None:
 def decide(
     parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Play a round; trace gets the models' weights before it."""
+    """Return the arm of a round and its probability; trace[2:] gets the models' weights before the round."""
     weights = parts.work.weights
     fill_weights(parts.log_weights, 1.0, weights)
     for m in range(weights.size):
@@ -476,7 +497,7 @@ def decide(
 
 @kernel
 def learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
-    """Learn an outcome and its cost; start anew where the alarm is too high."""
+    """Learn the score and the cost of an outcome; restart if the alarm then exceeds its limit."""
     paid = parts.paid
     learn_outcome(data.z[row], data.base[row, arm], data.ease[row], arm, data.scores[row, arm], parts)
     paid[0, arm] += 1.0
