@@ -1,4 +1,4 @@
-"""Errors of the oracles beside simple references, on rows that nothing was learned or chosen from.
+"""Errors of the oracles and of simple references, on the test split, which served no training and no choice.
 
     report = diagnose(oracles, embeddings, outcomes, split)        # JSON values; rows of the test split
     plots.diagnostic_plots(report)                                 # {name: PNG bytes, each under 100 kB}
@@ -18,7 +18,7 @@ from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.outcomes import Outcomes
 
 BINS = 10
-#: queries that decide: with more, a seeded sample of the test split is diagnosed
+#: largest number of queries: of a larger test split a seeded sample is diagnosed
 SAMPLE = 10_000
 _STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 
@@ -29,17 +29,20 @@ def diagnose(
 ) -> dict[str, Any]:
     """Compare all candidates of every head on the test split.
 
-    Returns JSON values:
-        heads: per head, and for the contrasts between arms of a query of the accuracy head (which predictors
-            of scores are chosen by), the candidates' squared error, and for each the paired difference
-            candidate - used with its standard error (positive: the one in use is better).
-        arms: per arm R2, rank correlation of score and cost, calibration error, and the surrogate's.
+    Returns:
+        JSON values, among them
+        heads: for every head, and for `contrasts` (the errors of the accuracy head between the arms of a
+            query, by which it is chosen), each candidate's squared error, and the paired difference
+            candidate - used with its standard error (positive: the candidate in use is better).
+        arms: for every arm R2 and rank correlation of score and cost, calibration error, and statistics of
+            the surrogates.
         calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
 
-    Surrogate bias b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption
-    on side observations); `surrogate_noise` is the standard deviation of what is left, outcome noise
-    included, and `surrogate_spread` and `epsilon` are the deviation and the 99th percentile of the surrogate
-    about its mean over anchors of the same query, which are free of the arm's own outcome noise.
+    `surrogate_bias` b_j is the mean over queries and anchors of surrogate minus score (the paper's Assumption
+    on side observations), and `surrogate_noise` the standard deviation of this difference, outcome noise
+    included. `surrogate_spread` is the standard deviation of the surrogate about its mean over the anchors of
+    a query, and `epsilon` the 99th percentile over queries of its largest distance from this mean. Both are
+    free of the arm's own outcome noise.
     """
     rows = np.flatnonzero(split == "test")
     if len(rows) > SAMPLE:
@@ -78,7 +81,7 @@ def diagnose(
 
 
 def candidates(oracles: Oracles, head: str) -> list[str]:
-    """Return the names of the models that could serve a head of these oracles."""
+    """Return the names of the candidates for a head (accuracy, cost or propagation) of these oracles."""
     if oracles.network is not None:
         neural = ["network", "blend"]
     else:
@@ -103,7 +106,8 @@ def row_pair_errors(
     Rows are computed in blocks, because there is a surrogate for every pair.
 
     Args:
-        predicted: `oracles.predict_scores` of these rows, where it is known.
+        model: candidate of the propagation head, None for the chosen one.
+        predicted: `oracles.trained_scores` of these rows, if they are known.
     """
     n, k = scores.shape
     out = np.empty(n)
@@ -121,10 +125,10 @@ def row_pair_errors(
 def _compare(
     errors: dict[str, np.ndarray], used: str, clusters: np.ndarray
 ) -> dict[str, dict[str, float | None]]:
-    """Return, for each model, its mean error and the difference from the error of the model in use.
+    """Return, for each candidate, its mean error and the mean difference from the candidate `used`.
 
-    The difference comes with its standard error and half an interval, which are None if there are too few
-    clusters.
+    The difference comes with its standard error and the half width of its interval, which are None if there
+    are too few clusters. errors: {candidate: [n]}.
     """
     result = {}
     for name, values in errors.items():
@@ -149,6 +153,10 @@ def _per_arm(
     predicted: np.ndarray,
     costs: np.ndarray,
 ) -> list[dict[str, Any]]:
+    """Return the statistics of every arm that `diagnose` describes under `arms`.
+
+    y, c: scores and costs [n, K]. predicted, costs: predictions of the chosen heads [n, K].
+    """
     k = len(oracles.arms)
     total = np.zeros(k)
     square = np.zeros(k)
@@ -209,11 +217,10 @@ def rank_correlation(first: np.ndarray, second: np.ndarray) -> float | None:
 
 
 def calibration(predicted: np.ndarray, actual: np.ndarray) -> dict[str, Any]:
-    """Compare predictions and scores in ten equal bins of the prediction.
+    """Compare predictions in [0, 1] and scores in ten bins of equal width.
 
-    Returns counts, mean prediction and mean score of every bin, and the mean absolute gap.
-
-    Predictions are in [0, 1].
+    Return counts, mean prediction and mean score of every bin, and as `error` the mean absolute gap between
+    the two means, weighted by counts.
     """
     index = np.minimum((predicted * BINS).astype(np.int64), BINS - 1)
     counts = np.bincount(index, minlength=BINS)

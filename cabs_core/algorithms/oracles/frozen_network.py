@@ -1,7 +1,7 @@
-"""The trained oracle network as arrays: its outputs by NumPy: neither problems nor routers need torch.
+"""The trained oracle network as NumPy arrays, so that neither replay problems nor routers need torch.
 
-The same layers as `network.OracleNetwork` in evaluation mode (no dropout), in float32, one BLAS thread; the
-tests hold it against torch's.
+The layers are those of `network.OracleNetwork` in evaluation mode (no dropout), in float32 on one BLAS
+thread; tests compare the outputs with torch's.
 """
 
 from collections.abc import Mapping
@@ -17,20 +17,21 @@ from scipy.special import erf
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.threads import one_blas_thread
 
-#: prompts, and pairs of a prompt and an anchor, that are computed at once
+#: largest number of prompts that are computed at once
 _ROWS = 2048
+#: largest number of pairs of a prompt and an anchor that are computed at once
 _PAIRS = 16_384
 
-#: torch's LayerNorm adds it to the variance
+#: number that torch's LayerNorm adds to the variance
 _EPSILON = np.float32(1e-5)
 
 
 @dataclass(frozen=True)
 class Rows:
-    """Training rows of the network.
+    """Rows of one split, as the network's training takes them.
 
     Attributes:
-        inputs: `[n, inputs]`. scores: `[n, K]`. costs: z-scored costs `[n, K]`.
+        inputs: standardised inputs `[n, inputs]`. scores: `[n, K]`. costs: z-scored costs `[n, K]`.
     """
 
     inputs: np.ndarray
@@ -39,13 +40,19 @@ class Rows:
 
 
 def rows_of_pairs(arms: int) -> int:
-    """Return how many prompts' surrogates are computed at once; each has one state for every anchor."""
+    """Return the number of prompts whose surrogates are computed at once, for `arms` anchors a prompt."""
     return max(1, min(_ROWS, _PAIRS // arms))
 
 
 @dataclass(frozen=True)
 class NetworkShape:
-    """Sizes of the network. `inputs`: embedding and length features; `propagation`: width of u."""
+    """Sizes of the network.
+
+    Attributes:
+        inputs: number of columns of the inputs, the embedding and length features. arms: K.
+        hidden: width of the trunk. propagation: width of u in the propagation head (see `network`).
+        features: width of the feature head. dropout: share of hidden units that training drops.
+    """
 
     inputs: int
     arms: int
@@ -81,10 +88,10 @@ class NetworkShape:
 
 
 class FrozenNetwork:
-    """A network that only answers.
+    """The trained network, for outputs alone.
 
     Args:
-        shape: its sizes.
+        shape: sizes of the network.
         weights: float32 arrays by the names of `OracleNetwork.state_dict()`.
 
     Raises:
@@ -106,8 +113,9 @@ class FrozenNetwork:
         """Return the output of one head, float32, for inputs `[n, inputs]`.
 
         Args:
-            head: 'scores' `[n, K]`, 'costs' `[n, K]` (z-scored), 'features' `[n, 128]`, or 'surrogates'
-                `[n, K anchors, K]`, for which the anchors' scores `[n, K]` are given.
+            head: 'scores' `[n, K]` (not clipped), 'costs' `[n, K]` (z-scored), 'features' `[n, features]`, or
+                'surrogates' `[n, K anchors, K]` (not clipped).
+            scores: the anchors' observed scores `[n, K]`, needed for 'surrogates'.
         """
         parts = []
         if head == "surrogates":
@@ -126,6 +134,7 @@ class FrozenNetwork:
         return np.concatenate(parts)
 
     def _rows(self, x: np.ndarray, head: str, scores: np.ndarray | None) -> np.ndarray:
+        """Return the output of one head for one block of rows."""
         h = _gelu(self._norm("trunk.1", self._linear("trunk.0", x)))
         h = _gelu(self._norm("trunk.5", self._linear("trunk.4", h)))
         if head == "costs":
@@ -145,22 +154,24 @@ class FrozenNetwork:
         return surrogates
 
     def _linear(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Return the output of the linear layer `name`."""
         product: np.ndarray = x @ self.weights[f"{name}.weight"].T
         product += self.weights[f"{name}.bias"]
         return product
 
     def _norm(self, name: str, x: np.ndarray) -> np.ndarray:
+        """Return the output of the LayerNorm `name`."""
         x = x - x.mean(axis=1, keepdims=True)
         x /= np.sqrt(np.square(x).mean(axis=1, keepdims=True) + _EPSILON)
         return x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def save(self, path: str | Path) -> None:
-        """Write the arrays as safetensors, by torch's names."""
+        """Write the arrays to a safetensors file, by the names that torch gives them."""
         save_file(self.weights, path)
 
     @classmethod
     def load(cls, path: str | Path, shape: Mapping[str, Any]) -> Self:
-        """Read what `save` wrote, for a shape as `NetworkShape.to_dict` gave it.
+        """Load the network that `save` wrote; `shape` holds the fields of its `NetworkShape` by name.
 
         Raises:
             ProvenanceError: the file is absent or damaged, or holds another network.

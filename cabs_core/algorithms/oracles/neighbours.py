@@ -1,4 +1,4 @@
-"""Neighbours of the prompts that a pool asks about: searched once for all that read the same prompts."""
+"""Lists of the train prompts nearest to a pool's other prompts, searched once for all pools of equal prompts."""
 
 import numpy as np
 
@@ -10,11 +10,11 @@ from cabs_core.data.outcomes import validation_rows
 
 @one_blas_thread()
 def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists | None:
-    """Return the nearest train prompts of all other prompts.
+    """Return lists of the train prompts nearest to each test prompt and each validation prompt of
+    `validation_rows`.
 
-    Return None if the train split is so small that a search costs no more than reading the lists.
-
-    They lie beside the stored embeddings, under the hash of all vectors.
+    Return None if the train split is so small that a search costs no more than reading the lists. The lists
+    are stored beside the embeddings, under the hash of all vectors.
 
     Args:
         embeddings: `[n, e]` float32. split: `[n]` of train, validation and test.

@@ -19,8 +19,9 @@ from cabs_core.base.threads import one_torch_thread
 
 #: inputs, scores and costs of one split
 Tensors = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
-#: train queries above which an epoch takes EPOCH of them, every epoch other ones
+#: number of train queries above which an epoch takes only a random part of them
 MANY = 16_384
+#: size of this part, which is drawn anew for every epoch
 EPOCH = 8_192
 #: loss of the score heads by its name in a pool's `oracle.loss`
 SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1": l1_loss}
@@ -28,7 +29,13 @@ SCORE_LOSSES: dict[str, Callable[..., torch.Tensor]] = {"huber": huber_loss, "l1
 
 @dataclass
 class TrainingLog:
-    """Losses per epoch (validation: mean squared error of each head), the epoch kept, and why it ended."""
+    """Log of a training.
+
+    Attributes:
+        epochs: for every epoch, from 0 (before training), its train loss, stopping criterion and the mean
+            squared error of each head on validation. best_epoch: the epoch whose weights are kept.
+        stopped: reason for the end. device: device of the training. parameters: number of parameters.
+    """
 
     epochs: list[dict[str, float]] = field(default_factory=list)
     best_epoch: int = 0
@@ -38,8 +45,9 @@ class TrainingLog:
 
 
 def residual_slopes(residuals: np.ndarray) -> np.ndarray:
-    """Return the slope of arm j's residual on the anchor's, `[K anchors, K]`: C_ij / C_ii, shrunk if C_ii is
-    tiny.
+    """Return the slope of every arm's residual on the anchor's, `[K anchors, K]`, from residuals `[n, K]`.
+
+    The slope is C_ij / (C_ii + .001) with the covariances C, so that it is small if C_ii is tiny.
     """
     cov = np.cov(residuals, rowvar=False, ddof=0).reshape(residuals.shape[1], -1)
     return cov / (np.diag(cov)[:, None] + 1e-3)
@@ -61,8 +69,12 @@ def train_network(
 ) -> tuple[OracleNetwork, TrainingLog]:
     """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
 
-    The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error
-    relative to predicting the train means, whatever the loss.
+    The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error,
+    relative to that of the train means, whatever the loss. Training ends after `patience` epochs in which it
+    does not fall.
+
+    Args:
+        loss: key of `SCORE_LOSSES`. progress: called with (epoch, max_epochs) after every epoch.
     """
     k = train.scores.shape[1]
     with one_torch_thread(), torch.random.fork_rng(devices=[]):
@@ -91,6 +103,7 @@ def train_network(
 
 
 def _tensors(rows: Rows, device: str) -> Tensors:
+    """Return the rows as float32 tensors on the device."""
     inputs, scores, costs = (
         torch.as_tensor(np.asarray(a), dtype=torch.float32).to(device)
         for a in (rows.inputs, rows.scores, rows.costs)
@@ -111,6 +124,7 @@ def _fit(
     score_loss: Callable[..., torch.Tensor],
     progress: Callable[[int, int], None] | None,
 ) -> dict[str, torch.Tensor]:
+    """Train the network, fill the log, and return the state of the network in the best epoch."""
     x, y, c = train
     n, k = y.shape
     of_epoch = n if n <= MANY else EPOCH
@@ -186,9 +200,7 @@ def validation_errors(
 
 
 def _constant_errors(train: Tensors, validation: Tensors) -> dict[str, float]:
-    """Return the validation squared errors of the train means, the unit in which the errors of heads are
-    added.
-    """
+    """Return the validation squared errors of the train means, by which the heads' errors are divided."""
     _, y, c = train
     _, vy, vc = validation
     score = max(float(((vy - y.mean(0)) ** 2).mean()), 1e-6)

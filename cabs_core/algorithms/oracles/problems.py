@@ -1,4 +1,4 @@
-"""From outcomes, embeddings and oracles to replay problems: the arrays that a replay needs."""
+"""Making of replay problems, the arrays of a replay, from outcomes, embeddings and oracles."""
 
 from typing import Any
 
@@ -25,13 +25,15 @@ def build_problems(
 ) -> dict[str, ReplayProblem]:
     """Return the replay problems 'test' and 'validation' of a pool. Policies are tuned on the latter.
 
-    A split without rows has no problem.
+    A split without rows has no problem. Contexts, predicted scores and costs, surrogate deltas for every
+    anchor and the static predictors' scores are computed for all rows of a split; the offline arrays hold the
+    train split.
 
-    Contexts, predicted scores and costs, surrogate deltas for every anchor and the static predictors' scores
-    are computed in one batch each; the train split goes in as the offline arrays.
+    Args:
+        outcomes: n queries. split: `[n]` of train, validation and test. embeddings: `[n, e]`.
 
     Raises:
-        ProvenanceError: the oracles were trained on other outcomes or arms.
+        ProvenanceError: the oracles were trained for other arms or embeddings of another width.
     """
     if oracles.arms != list(outcomes.arms) or oracles.inputs != embeddings.shape[1]:
         raise ProvenanceError(
@@ -42,7 +44,7 @@ def build_problems(
     lengths = outcomes.prompt_lengths
     splits = {"test": np.flatnonzero(split == "test"), "validation": validation_rows(split)}
     splits = {name: rows for name, rows in splits.items() if len(rows)}
-    # before the offline arrays: what predicting needs in between is as large as they are
+    # before the offline arrays, because predictions need temporary arrays as large as these
     predicted = {
         name: _predictions(oracles, embeddings[rows], lengths[rows], outcomes.scores[rows])
         for name, rows in splits.items()
@@ -112,7 +114,7 @@ def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: n
 
 
 def _unknown(outcomes: Outcomes) -> dict[str, list[str]]:
-    """Return the models whose missing answers no prediction fits; nothing for a table without gaps."""
+    """Return {"unknown": models whose gaps are not at random}, or {} for a table without gaps."""
     gaps = outcomes.report.get("gaps", {})
     if gaps:
         return {"unknown": [arm for arm, gap in gaps.items() if not gap["at_random"]]}

@@ -1,8 +1,9 @@
-"""Propagation of one arm's score to the others by residual correlation: the reference for the network's head.
+"""Propagation of one arm's score to the others by residual correlation, the simple rival of the network's
+head.
 
 With f the accuracy head, s_i = y_i - f_i the surprise of the played arm and rho the correlation of
 standardised residuals on the train split, surrogate_j = f_j + rho_ij sd_j / sd_i s_i, where sd^2 = f (1 - f)
-is a 0/1 score's variance. For two jointly Gaussian residuals this is the conditional mean.
+is the variance of a 0/1 score. For two jointly Gaussian residuals the surrogate is the conditional mean.
 """
 
 from dataclasses import dataclass
@@ -10,14 +11,14 @@ from typing import Self
 
 import numpy as np
 
-#: Range into which predicted scores are put before their deviation is computed, so that it is never 0.
+#: Range to which predicted scores are clipped before their deviation is computed, so that it is never 0.
 _LOW = 0.02
 _HIGH = 0.98
 
 
 @dataclass(frozen=True)
 class CorrelationPropagation:
-    """Correlations `[K, K]` of the arms' standardised residuals."""
+    """Model of propagation: the correlations `[K, K]` of the arms' standardised residuals."""
 
     correlation: np.ndarray
 
@@ -48,7 +49,7 @@ class CorrelationPropagation:
 
 
 def _deviation(predicted: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of a 0/1 score with the mean `predicted`, put into [`_LOW`, `_HIGH`]."""
+    """Return the standard deviation of a 0/1 score whose mean is `predicted`, clipped to [`_LOW`, `_HIGH`]."""
     q = np.clip(predicted, _LOW, _HIGH)
     deviation: np.ndarray = np.sqrt(q * (1.0 - q))
     return deviation

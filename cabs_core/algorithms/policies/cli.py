@@ -1,4 +1,4 @@
-"""`cabs policies`: what can be played, and what can be set of it."""
+"""`cabs policies`: lists the policies and their options."""
 
 import json
 from dataclasses import asdict
@@ -35,6 +35,7 @@ def policies(names: tuple[str, ...], as_json: bool) -> None:
 
 
 def _described(record: Any) -> dict[str, Any]:
+    """Return a policy's record and options as values for JSON."""
     from cabs_core.algorithms.policies.describe import policy_options
 
     return {

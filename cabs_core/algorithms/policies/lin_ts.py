@@ -1,8 +1,9 @@
-"""`lin_ts`: linear Thompson sampling, the arm of the largest of one draw of every arm's utility.
+"""`lin_ts`: linear Thompson sampling, which draws a utility for every arm and plays the arm of the largest
+draw.
 
 Every round plays
 
-    argmax_j of a draw from N(x'theta_j, v^2 x'A_j^-1 x)
+    argmax_j of one draw from N(x'theta_j, v^2 x'A_j^-1 x) for each arm j
 
 with a ridge model A_j, theta_j of every arm (`ridge_policy`). The draws are independent. With the option
 `propensity=integral` the logged propensity is the probability that the arm has the largest draw, by
@@ -37,7 +38,7 @@ class LinTSOptions(BanditOptions):
     """Options of `lin_ts`.
 
     v: scale of the draw's standard deviation; .1 was chosen on validation data.
-    propensity: what is logged, see the module.
+    propensity: kind of the logged propensity, see the module.
     """
 
     v: float = Field(0.1, ge=0)
@@ -49,7 +50,7 @@ class LinTSParts(NamedTuple):
 
     Attributes:
         v: option. integrates: True for the option `propensity=integral`.
-        models: of all arms. keys: of the random streams.
+        models: ridge models of all arms. keys: keys of the random streams.
         pmf: [K] to fill. deviations: [K] and below: [3, K], work space of the integral.
     """
 
@@ -104,7 +105,7 @@ def decide(
 
 
 class LinTS(RidgeBandit):
-    """Linear Thompson sampling over ridge models; see the module."""
+    """The policy of linear Thompson sampling over ridge models; see the module."""
 
     Settings = LinTSOptions
     decide_kernel = staticmethod(decide)
@@ -128,9 +129,10 @@ class LinTS(RidgeBandit):
         )
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
-        """Return the standard deviation v sqrt(x'A^-1 x) of an arm's draw for the decision's context.
+        """Return the standard deviation v sqrt(x'A^-1 x) of an arm's draw for the decision's context, under
+        today's model.
 
-        Return None if the arm has left.
+        Return None if there is no arm of this index any more.
         """
         if arm >= len(self.arms):
             return None

@@ -6,9 +6,9 @@ best arm b = argmax_j f_j, round t = 1, 2, ... plays
     an arm j != b with probability p_j = 1 / (mu + gamma_t (f_b - f_j)),  gamma_t = gamma t^gamma_power,
     the arm b with the rest of the probability.
 
-An arm that joins later counts t from the round in which it joined: it is unknown then, and the gamma of the
-other arms would leave it unplayed. mu is the number of available arms unless the option says otherwise. The
-logged propensity is p_j.
+For an arm that joins later t is counted from the round in which it joined: the arm is unknown then, and with
+the gamma of the other arms it would rarely be played. mu is the number of available arms unless the option
+says otherwise. The logged propensity is p_j.
 
 Source: Foster and Rakhlin, Beyond UCB: optimal and efficient contextual bandits with regression oracles, ICML
 2020; the paper, which takes gamma = 4 with power 0.
@@ -41,8 +41,9 @@ from cabs_core.base.errors import PolicyError
 class SquareCBOptions(BanditOptions):
     """Options of `square_cb`. gamma_t = 64 sqrt(t) was chosen on validation data.
 
-    gamma, gamma_power: exploration parameter; larger values explore less. mu: at least the number of arms;
-        None stands for the number of available arms.
+    gamma, gamma_power: gamma_t = gamma t^gamma_power; larger values explore less.
+    mu: constant in the probabilities, at least the number of arms; larger values explore less. None stands
+        for the number of available arms.
     """
 
     gamma: float = Field(64.0, gt=0)
@@ -51,7 +52,7 @@ class SquareCBOptions(BanditOptions):
 
 
 class SquareCBRule(NamedTuple):
-    """Options as the kernel takes them; mu is 0 for the number of available arms."""
+    """Options of `square_cb` as the kernel takes them; mu is 0 for the number of available arms."""
 
     gamma: float
     gamma_power: float
@@ -62,7 +63,7 @@ class SquareCBParts(NamedTuple):
     """Arguments of the kernel.
 
     Attributes:
-        rule: options. models: of all arms. keys: of the random streams. pmf: [K] to fill.
+        rule: options. models: ridge models of all arms. keys: keys of the random streams. pmf: [K] to fill.
         joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
     """
 
@@ -115,7 +116,7 @@ def decide(
 
 
 class SquareCB(RidgeBandit):
-    """SquareCB over ridge models; see the module.
+    """The policy SquareCB over ridge models; see the module.
 
     Attributes:
         joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.

@@ -1,4 +1,4 @@
-"""`random`: draws uniformly, and learns nothing."""
+"""`random`: the policy that draws an available arm uniformly, and learns nothing."""
 
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ def _decide_uniformly(
     slot: int,
     trace: np.ndarray,
 ) -> tuple[int, float]:
-    """Draw an available arm; parts: keys, and pmf [K] to fill."""
+    """Return an available arm, drawn uniformly, and its probability; parts: keys, and pmf [K] to fill."""
     keys, pmf = parts
     count = mask.sum()
     for j in range(pmf.size):
@@ -31,11 +31,11 @@ def _decide_uniformly(
 
 @kernel
 def _learn_nothing(parts: tuple[np.ndarray, np.ndarray], data: None, row: int, arm: int, slot: int) -> None:
-    """Do nothing: rewards change nothing."""
+    """Do nothing: the policy does not learn."""
 
 
 class RandomPolicy(CompiledPolicy):
-    """Uniform over the available arms."""
+    """The policy `random`, uniform over the available arms."""
 
     learns = False
     any_rho: ClassVar[bool] = True

@@ -1,6 +1,7 @@
 """The interface of a predictor of every arm's score, its checks of input, and its files.
 
-Belongs here: what all predictors of scores share. The predictors are in the other modules of this package.
+Belongs here: code that all predictors of scores share. The predictors are in the other modules of this
+package.
 """
 
 import json
@@ -22,15 +23,15 @@ FORMAT = 1
 Validation = tuple[np.ndarray, np.ndarray, np.ndarray]
 #: arrays, and settings as JSON values
 State = tuple[dict[str, np.ndarray], dict[str, Any]]
-#: (key, compute) -> the value of compute(), kept under the key by whoever keeps such values
+#: (key, compute) -> value: returns compute() of the first call with a key, and the same value afterwards
 Once = Callable[[Hashable, Callable[[], Any]], Any]
 
 
 class SavedPredictor:
-    """The files of a predictor. Fitted attributes end in `_`."""
+    """Base of predictors that can be saved. The names of fitted attributes end in `_`."""
 
     name: ClassVar[str]
-    #: names of the saved arrays, without their `_`, and of the saved options
+    #: names of the saved arrays (without their `_`), and in _OPTIONS names of the saved options
     _ARRAYS: ClassVar[tuple[str, ...]] = ()
     _OPTIONS: ClassVar[tuple[str, ...]] = ()
 
@@ -41,14 +42,16 @@ class SavedPredictor:
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
-        """Return the predictor whose `state` this is."""
+        """Return the predictor whose `state` returned these arrays and settings."""
         self = cls(**settings)
         for name in cls._ARRAYS:
             setattr(self, f"{name}_", arrays[name])
         return self
 
     def save(self, folder: str | Path) -> Path:
-        """Write `predictor.json` and `predictor.npz` into `folder` (replaced as a whole, atomically)."""
+        """Write `predictor.json` and `predictor.npz` to `folder`, which is replaced as a whole, and return
+        its path.
+        """
         arrays, settings = self.state()
         contents = Contents("a saved predictor", "predictor.json", ("predictor.npz",), ("name", "settings"))
         with atomic_directory(folder, contents) as temporary:
@@ -59,7 +62,7 @@ class SavedPredictor:
 
     @classmethod
     def load(cls, folder: str | Path) -> Self:
-        """Read what `save` of the same class wrote.
+        """Load the predictor that `save` of the same class wrote.
 
         Raises:
             ProvenanceError: the files are absent, of another predictor or of another format.
@@ -77,18 +80,19 @@ class SavedPredictor:
 
 
 class ScorePredictor(SavedPredictor, ABC):
-    """Predicts the score of every arm from a prompt's embedding and length.
+    """Base of the predictors of every arm's score from a prompt's embedding and length.
 
-    `fit` learns from the train split; `validation`, where given, is used only to choose settings (kNN's k,
-    the weights of `kernel_ridge`'s stack, the last epoch of `mf` and `mirt`).
+    `fit` learns from the train split; validation rows are used only to choose settings (kNN's k, the weights
+    of `kernel_ridge`'s stack, the epoch that `mf` and `mirt` keep). Subclasses define `_fit`, `_predict` and
+    `width`; `fit` and `predict` check the arguments before these methods, and clip the predictions.
     """
 
-    #: neighbours that are known before `fit` and `predict`, for predictors that look at neighbours
+    #: lists of nearest train prompts, for predictors that use neighbours; None to search them
     lists: NeighbourLists | None = None
     _once: Once = staticmethod(lambda key, compute: compute())
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours among the train prompts from these lists instead of searching them."""
+        """Take neighbours among the train prompts from these lists, if they know them; None to search them."""
         self.lists = lists
 
     def fit(
@@ -109,8 +113,8 @@ class ScorePredictor(SavedPredictor, ABC):
             scores: `[N, K]` in [0, 1].
             validation: (embeddings, prompt_lengths, scores) of held-out prompts. With None, a tenth of the
                 train split is set aside if settings have to be chosen.
-            seed: of all random draws (landmarks, initial weights, the part set aside).
-            once: function that keeps values which several predictors of this train split share, such as
+            seed: seed of all random draws (landmarks, initial weights, the part set aside).
+            once: function that keeps values that several predictors of this train split share, such as
                 `Offline.fit_once`.
 
         Raises:
@@ -143,7 +147,7 @@ class ScorePredictor(SavedPredictor, ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Number of columns of the embeddings it was fitted on."""
+        """Number of columns of the embeddings that the predictor was fitted on."""
 
     @abstractmethod
     def _fit(
@@ -158,7 +162,7 @@ def read_header(folder: str | Path) -> dict[str, Any]:
     """Read the JSON of a saved predictor: format, name and settings.
 
     Raises:
-        ProvenanceError: it cannot be read, or is of another format.
+        ProvenanceError: the file cannot be read, or is of another format.
     """
     path = Path(folder) / "predictor.json"
     try:
@@ -180,7 +184,11 @@ def check_inputs(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return embeddings as float64 `[n, e]` and lengths as float64 `[n]`.
 
-    Raise DataError for a wrong value.
+    Args:
+        width: required e, None for any. rows: least n. what: prefix of the names in messages.
+
+    Raises:
+        DataError: a shape is wrong, or a value is not finite, or a length is negative.
     """
     x = np.asarray(embeddings)
     if x.ndim != 2 or x.shape[1] < 1 or len(x) < rows:
@@ -225,10 +233,11 @@ def nonnegative_weights(members: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def contrasts(values: np.ndarray) -> np.ndarray:
-    """Return scores `[n, K]` less their mean over the arms of a query; of a single arm, the scores
+    """Return scores `[n, K]` less their mean over the arms of a query; for a single arm, the scores
     themselves.
 
-    Which arm to play depends on these alone; how hard a prompt is for all arms together changes no decision.
+    The choice of an arm depends on the contrasts alone; the difficulty of a prompt for all arms changes no
+    choice.
     """
     if values.shape[1] > 1:
         relative: np.ndarray = values - values.mean(axis=1, keepdims=True)
@@ -254,5 +263,5 @@ def prefixed(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def without_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays whose name begins with `prefix.`, under the rest of their name."""
+    """Return the arrays whose name begins with `prefix.`, by their names without it."""
     return {key[len(prefix) + 1 :]: value for key, value in arrays.items() if key.startswith(prefix + ".")}

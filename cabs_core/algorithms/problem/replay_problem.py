@@ -1,6 +1,6 @@
 """The replay problem: the arrays of a replay, computed once, so that no encoder or oracle runs online.
 
-Belongs here: the arrays, their checks, their files. `replay.engine` plays them.
+Belongs here: the arrays, their checks, their files. `replay.engine` plays policies on them.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ class _Array(NamedTuple):
     """Requirements of an array of a problem.
 
     Attributes:
-        shape: a letter for every size (e: any size). low, high: range of its numbers.
+        shape: a letter for every size (e: any size). low, high: range of the array's numbers.
         outcome: True for outcomes and splits, which no encoder, oracle or feature map changes.
-        single: True for float32, enough for what is large and only read; what is summed is float64.
+        single: True for float32, which is precise enough for large arrays that are not summed; others are
+            float64.
         text: True for text.
     """
 
@@ -69,8 +70,9 @@ _STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
-    """Return real numbers as float64 or float32 (`_ARRAYS`); raise TypeError for text, dates, complex,
-    masked.
+    """Return real numbers as a contiguous array of float64, or float32 if `_ARRAYS` says so.
+
+    Raise TypeError for text, dates, complex numbers and masked arrays.
     """
     array = np.asarray(value)
     if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
@@ -87,7 +89,7 @@ def _numbers(name: str, value: ArrayLike) -> np.ndarray:
 class ReplayProblem:
     """Queries, outcomes and predictions of one split, and the train split for policies to learn from.
 
-    n queries, K arms, d context features, N train queries, e embedding dimensions.
+    There are n queries, K arms, d context features, N train queries, e embedding dimensions.
 
     Attributes:
         arms: names of the K arms.
@@ -95,33 +97,35 @@ class ReplayProblem:
         contexts: `[n, d]` features of the linear policies.
         scores, costs: `[n, K]` realised scores in [0, 1] and costs in USD >= 0.
         latencies: `[n, K]` seconds, or None.
-        predicted_scores, predicted_costs: `[n, K]` of the accuracy (also affinity) and cost head.
+        predicted_scores, predicted_costs: `[n, K]`, outputs of the accuracy head (also used for affinity) and
+            of the cost head, USD.
         surrogate_deltas: `[n, K, K]` float32; `[t, i, j]` is the propagation head's delta_j(x_t, i, y_ti):
             the surrogate score of arm j once arm i was played is y_ti + delta. Zero diagonal.
         offline_contexts, offline_scores, offline_costs: `[N, d]`, `[N, K]`, `[N, K]` of the train split.
         embeddings, offline_embeddings: `[n, e]`, `[N, e]` float32, optional.
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
-        offline_answered: `[N, K]` of a log, 1 for a measured cell, 0 for a predicted one. None if all are
-            measured.
+        offline_answered: `[N, K]` of a log, 1 for a measured cell, 0 for a predicted cell. None if all cells
+            are measured.
         offline_propensities: `[N, K]` of a log, probability of the played cell, 0 elsewhere. None if unknown.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
-        static_costs: `[n, K]` costs that the static policies expect. None stands for predicted_costs.
+        static_costs: `[n, K]` costs in USD that the static policies expect. None stands for predicted_costs.
         times: `[n]`, when each query comes, in any unit. Replays play in this order, queries of equal times
             in random order. None to play all in random order.
         input_tokens, output_tokens: `[n, K]` float32 >= 0, tokens that each arm reads and writes on a query.
         input_prices: `[K]` USD >= 0 of an input token. All three are there, or none.
-        observed: `[n, K]` of a table with gaps: 0 for predicted scores and costs, otherwise the probability
-            with which they were drawn, or 1 if that is not known. None if all are real.
-            `metadata["unknown"]` names the models whose gaps no prediction fits (`problem.gaps`).
+        observed: `[n, K]` of a table with gaps: 0 for a cell that is a gap, otherwise the probability with
+            which the cell was drawn, or 1 if the probability is not known. None if there are no gaps.
+            `metadata["unknown"]` names the models whose gaps are not at random (`problem.gaps`).
         clusters: `[n]`, equal numbers for queries that are one independent observation
             (`statistics.clusters`). None if all differ; clusters of one query each become None.
-        name: of the split (test, validation, ...); pool: of the model pool.
-        metadata: whatever else describes the problem, as JSON values. `binary_share` in it overrides the
+        name: name of the split (test, validation, ...). pool: name of the model pool.
+        metadata: further descriptions of the problem, as JSON values. `binary_share` in it overrides the
             share that is computed from offline_scores.
 
     Raises:
-        DataError: shapes disagree, or a value is not finite or out of range; all are named.
+        DataError: shapes disagree, or a value is not finite or out of range. The message names the first
+            fault.
 
     Examples:
         >>> from cabs_core import synthetic_problem
@@ -171,6 +175,7 @@ class ReplayProblem:
         self._check()
 
     def _convert(self) -> None:
+        """Convert the fields to arrays of their types; raise TypeError or ValueError where that fails."""
         put = object.__setattr__
         absent = [
             f.name
@@ -216,7 +221,7 @@ class ReplayProblem:
 
     @property
     def asked(self) -> int:
-        """Queries in the whole table of this split; where it is not known, in this and the train split."""
+        """Number of queries of the whole table; if it is not known, of this split and the train split."""
         return int(self.metadata.get("queries", self.n + len(self.offline_scores)))
 
     @property
@@ -225,6 +230,7 @@ class ReplayProblem:
         return int(self.contexts.shape[1])
 
     def _check(self) -> None:
+        """Raise DataError if names, shapes, ranges or metadata are not as the class's docstring says."""
         where = f"replay problem {self.pool}/{self.name}"
         if len(self.arms) < 1 or len(set(self.arms)) != len(self.arms):
             raise DataError(f"{where}: arms {self.arms}: expected at least one name, each once")
@@ -272,14 +278,14 @@ class ReplayProblem:
 
     @cached_property
     def fits(self) -> dict[Any, Any]:
-        """Values that policies have fitted on the train split so far, for any rho.
+        """{key: value} of the values that policies have fitted on the train split so far, for any rho.
 
-        Kept by this object alone.
+        They are neither saved nor copied to other problems.
         """
         return {}
 
     def rows(self, index: Any) -> ReplayProblem:
-        """Return the problem with only these query rows (an index or mask over n)."""
+        """Return the problem with only these query rows (an index array, slice or mask over n)."""
         changed: dict[str, Any] = {}
         for name, spec in _ARRAYS.items():
             if spec.shape[0] == "n":
@@ -291,15 +297,15 @@ class ReplayProblem:
     def with_contexts(self, contexts: ArrayLike, offline_contexts: ArrayLike) -> ReplayProblem:
         """Return the problem with other features for the linear and neural policies.
 
-        Both arrays must come from one feature map: what a policy learns on the train split holds for the
-        other only then. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]`
+        Both arrays must come from one feature map, since a policy applies to the queries what it learnt on
+        the train split. Predictions, surrogates and embeddings stay as they are; `metadata["contexts"]`
         becomes `own`.
 
         Args:
-            contexts: [n, d] of the queries; offline_contexts: [N, d] of the train split, the same features.
+            contexts: [n, d] of the queries. offline_contexts: [N, d] of the train split, the same features.
 
         Raises:
-            DataError: rows or features do not fit, or a value is not finite or larger than 1e6.
+            DataError: rows or features do not fit, or a value is not finite or beyond `LARGEST_INPUT`.
         """
         x = np.asarray(contexts)
         offline = np.asarray(offline_contexts)
@@ -315,7 +321,7 @@ class ReplayProblem:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return {name of the file: array} of everything that is saved."""
+        """Return {name of the file: array} of the arrays that are saved."""
         arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -336,8 +342,9 @@ class ReplayProblem:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def outcomes_hash(self) -> str:
-        """Return the hash of questions and answers, equal for problems that differ only in what reads the
-        texts.
+        """Return the SHA-256 (hex, 16 characters) of arms, queries and outcomes.
+
+        It is equal for problems that differ only in encoder, oracles or contexts.
         """
         hashes = {
             name: digest for name, digest in self._hashes.items() if name in _ARRAYS and _ARRAYS[name].outcome
@@ -352,14 +359,15 @@ class ReplayProblem:
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
-        """Map what `save` wrote into memory; nothing written to the arrays ever reaches the files.
+        """Load a problem that `save` wrote; its arrays are mapped into memory, and changes never reach the
+        files.
 
         Args:
-            folder: target of an earlier `save`.
-            verify: hash every array and compare (reads them once).
+            folder: folder that `save` wrote.
+            verify: True to read every array once and compare its hash.
 
         Raises:
-            ProvenanceError: something is missing, unreadable or not what was saved.
+            ProvenanceError: a file is missing, unreadable or was changed.
             DataError: the arrays do not make a problem.
         """
         meta, values = problem_files.read(Path(folder), _ARRAYS, verify)

@@ -1,10 +1,11 @@
-"""The kernel for large K: solve on a few arms, certify for all, or add the arms that prevent it.
+"""The kernel for large K, an active-set method: solve on a few arms, certify for all arms, or add arms.
 
-The program restricted to arms A is the same program on the graph among A. Its solution, with zeros for the
-other arms, is a feasible point of the whole program, and the certificate of the whole program there says how
-far it is from the optimum. While that is too far, the arms with the largest h (the adversary would move
-there) and the smallest gradient (the learner would) join A. An optimum with a large support is not certified
-here; the kernel on all arms then takes over.
+The program restricted to a set A of arms is the same program on the graph among A. Its solution, with zeros
+for the other arms, is a feasible point of the whole program, and the certificate of the whole program at this
+point bounds its distance from the optimum. While the bound is too large, arms join A: those with the largest
+h, to which the adversary would move, and those with the smallest gradient, to which the learner would move
+(notation as in `small`). If A reaches its largest size without a certificate, the kernel on all arms
+(`dense`) runs next.
 """
 
 import functools
@@ -26,8 +27,8 @@ from cabs_core.algorithms.solver.workspace import (
 from cabs_core.base.compiled import lapack
 from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
 
-VECTORS = 64  # up to here the vector kernel solves the inner problems, above it the one on LAPACK
-FIRST = 12  # arms in the first set: those with the smallest losses
+VECTORS = 64  # largest set for which the vector kernel solves the inner problem; above it the LAPACK kernel
+FIRST = 12  # size of the first set: the arms with the smallest losses
 (Q_FULL, P_FULL, LOSS, W, LAM, H, GRAD, MEMBER, INNER_F, INNER_P, LIST) = range(11)
 ROWS = 11
 SMALL_SCRATCH = small.scratch_size(VECTORS)
@@ -41,7 +42,7 @@ def _limit(K: int) -> int:
 
 @kernel
 def _join_count(n: int) -> int:
-    """Return how many arms join a set of n for each of the two reasons."""
+    """Return the number of arms that join a set of n by h, and again by the gradient."""
     return max(4, n // 6)
 
 
@@ -58,7 +59,7 @@ def _inner_size(K: int) -> int:
 
 @kernel
 def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
-    """Add the arm outside the set with the largest score; the new size of the set."""
+    """Add the arm outside the set of n arms with the largest `score` [K]; return the new size of the set."""
     chosen = -1
     for j in range(K):
         if X[MEMBER, j] == 0.0 and (chosen < 0 or score[j] > score[chosen]):
@@ -72,7 +73,11 @@ def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
 
 @kernel
 def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
-    """Return gamma times the certified gap of the whole program at (p, q), zero outside the n listed arms."""
+    """Return gamma times the certified gap of the whole program at (p, q), which are 0 outside the n listed
+    arms.
+
+    Leave h and the negative gradient of all arms in the rows H and GRAD.
+    """
     p = X[P_FULL]
     q = X[Q_FULL]
     c = X[LOSS]
@@ -116,6 +121,10 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
 
 @kernel
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
+    """Solve the instance on growing sets of arms; write the best p to `p_out`, and the result to the header.
+
+    The gap in the header is inf unless the solution is certified.
+    """
     K = int(ws[ARMS])
     inner = lapack.shift(ws, HEADER)
     limit = _limit(K)
