@@ -30,7 +30,7 @@ def diagnose(
     """Compare all candidates of every head on the test split.
 
     Returns:
-        JSON values, among them
+        JSON values, among them:
         heads: for every head, and for `contrasts` (the errors of the accuracy head between the arms of a
             query, by which it is chosen), each candidate's squared error, and the paired difference
             candidate - used with its standard error (positive: the candidate in use is better).

@@ -101,9 +101,7 @@ class Oracles:
         return self._mixture("accuracy" if network else "tasks", first, kernel)
 
     def _mixture(self, share: str, first: np.ndarray, kernel: np.ndarray) -> np.ndarray:
-        """Return the mixture of scores `first`, with weight `blend[share]`, and those of kernel_ridge, `[n,
-        B]`.
-        """
+        """Return the mixture `[n, B]` of scores `first`, with weight `blend[share]`, and of kernel_ridge."""
         weight = self.blend[share]
         return weight * first + (1.0 - weight) * kernel
 
@@ -128,9 +126,7 @@ class Oracles:
         return self.costs.predict(prompt_lengths)
 
     def candidate_scores(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> dict[str, np.ndarray]:
-        """Predict scores `[n, B]` of the trained arms by every static predictor, the network and the
-        mixtures.
-        """
+        """Predict scores `[n, B]` of the trained arms by static predictors, the network and the mixtures."""
         scores = {n: self._predictor(n).predict(embeddings, prompt_lengths) for n in ("mean", *STATIC)}
         if "tasks" in self.predictors:
             tasks = self._predictor("tasks").predict(embeddings, prompt_lengths)
@@ -153,8 +149,7 @@ class Oracles:
         """Predict the scores of all arms once the score of an anchor is known: `[n, K anchors, K]` in [0, 1].
 
         Args:
-            scores: observed scores `[n, K]` of the arms as anchors. model: candidate, None for the chosen
-                one.
+            scores: observed scores `[n, K]` of the arms as anchors. model: candidate; None: the chosen one.
             predicted: `trained_scores` of these rows, if they are known; None to compute them.
         """
         model = model or self.chosen["propagation"]
@@ -247,7 +242,7 @@ class Oracles:
     def _network(
         self, head: str, embeddings: np.ndarray, prompt_lengths: np.ndarray, scores: np.ndarray | None = None
     ) -> np.ndarray:
-        """Return the network's output, float64, for the head `scores`, `surrogates`, `costs` (USD) or
+        """Return the output, float64, of the network's head `scores`, `surrogates`, `costs` (USD) or
         `features`.
 
         scores: observed scores of the anchors, for `surrogates`.

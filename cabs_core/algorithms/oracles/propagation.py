@@ -1,5 +1,4 @@
-"""Propagation of one arm's score to the others by residual correlation, the simple rival of the network's
-head.
+"""Propagation of one arm's score to the others by residual correlation, a simple rival of the network's head.
 
 With f the accuracy head, s_i = y_i - f_i the surprise of the played arm and rho the correlation of
 standardised residuals on the train split, surrogate_j = f_j + rho_ij sd_j / sd_i s_i, where sd^2 = f (1 - f)

@@ -214,8 +214,7 @@ def _add_network(
 
 
 def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:
-    """Set `chosen` and the shares in `blend`, and record the validation errors of all candidates in
-    `metrics`.
+    """Set `chosen` and the shares in `blend`; record the validation errors of all candidates in `metrics`.
 
     Kind 'auto' chooses for each head the candidate of the least error; scores by the error of contrasts.
     """

@@ -8,8 +8,7 @@
     from cabs_core.algorithms.policies import LinUCB             # a class for every policy (`classes`)
     policy = LinUCB(arms=[...], dim=33, rho=300.0, alpha=2.0)    # the same; help(LinUCB) has options, ranges
 
-Both ways build a `SafePolicy` (`safe`) around an algorithm, which subclasses `policy.Policy`. The contract of
-an
+Both ways build a `SafePolicy` (`safe`) around an algorithm, a subclass of `policy.Policy`. The contract of an
 algorithm is in four modules: `policy` (the class), `request` (inputs and outputs), `state` (saving and
 checks) and `play` (replays). A replay calls `decide` and `update` in every round, unless the policy has a
 loop of its own (`play.LoopPolicy`). The `PolicyRecord` of a policy goes into

@@ -74,8 +74,8 @@ class CabsCOptions(PolicyOptions):
     target: quantity that the models learn. `utility` is the clipped utility at one rho, as in the paper. With
         `score` they learn the score and serve every rho (predictions times (1 - rho chat)+).
     gamma, gamma_power: gamma_t = gamma t^gamma_power, t = 1, 2, ... The paper fixes gamma = 4. With a
-        constant gamma exploration never stops, although the paper's theory does not ask for it. The default
-        is 4 sqrt(t).
+        constant gamma exploration never stops, which the paper's theory does not need. The default is 4
+        sqrt(t).
     importance: reading of lines 14 and 15 (r / p). `target`: the regression target is r / p, as printed. A
         row enters only if its arm is revealed, so the fit estimates r / p, and rarely revealed arms look
         best. `weight`: the row gets weight 1 / p. `none`: target r, weight 1.
@@ -530,8 +530,7 @@ def learn(parts: CabsCParts, data: SurrogateData, row: int, arm: int, slot: int)
 
 
 class CabsC(SurrogatePolicy, RidgePolicy):
-    """The policy CABS-C (Correlation-Aware Bandits with Surrogates Coupled, Algorithm 1) with ridge
-    regressions.
+    """The policy CABS-C (Correlation-Aware Bandits with Surrogates Coupled) with ridge regressions.
 
     Attributes:
         bias, bias_count: [K], see `CabsCModels`.

@@ -136,9 +136,7 @@ class EquiRouter(DecisionPolicy):
 
 
 class DrPolicy(DecisionPolicy):
-    """The policy that is fitted by a log loss weighted with doubly robust utilities; `dr_policy` in the
-    module.
-    """
+    """The policy fitted by a log loss with doubly robust utilities as weights; `dr_policy` in the module."""
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
         from cabs_core.algorithms.policies.choice_losses import weighted_log_loss  # noqa: PLC0415  (as in `fitted`)

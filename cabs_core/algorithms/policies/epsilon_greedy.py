@@ -61,8 +61,7 @@ class EpsilonGreedyParts(NamedTuple):
 
 @kernel
 def epsilon_greedy_pmf(rule: Any, values: np.ndarray, mask: np.ndarray, t: int, pmf: np.ndarray) -> None:
-    """Fill pmf [K]: eps_t spread evenly over the available arms, and 1 - eps_t on the arm of the largest
-    value.
+    """Fill pmf [K]: eps_t spread over the available arms, and 1 - eps_t on the arm of the largest value.
 
     Args:
         rule: an `EpsilonGreedyRule`, or a record with its fields.

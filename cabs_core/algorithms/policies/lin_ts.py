@@ -1,4 +1,4 @@
-"""`lin_ts`: linear Thompson sampling, which draws a utility for every arm and plays the arm of the largest
+"""`lin_ts`: linear Thompson sampling, which draws a utility for each arm and plays the arm of the largest
 draw.
 
 Every round plays

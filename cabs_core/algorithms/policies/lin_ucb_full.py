@@ -43,9 +43,7 @@ def learn_all_arms(parts: LinUCBParts, data: RidgeData, row: int, arm: int, slot
 
 
 class LinUCBFull(LinUCB):
-    """LinUCB that learns the rewards of all arms in every round, and plays the arm of the largest upper
-    bound.
-    """
+    """The policy LinUCB that learns the rewards of all arms in every round; see the module."""
 
     Settings = LinUCBFullOptions
     full_feedback: bool = True

@@ -120,9 +120,7 @@ def staleness_factor(gamma: float, rounds: int) -> float:
 def _decide(
     parts: ParetoParts, data: ParetoData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Return the arm of largest upper bound less penalty, the first of equals, and probability 1; count the
-    round.
-    """
+    """Return the arm of largest upper bound less penalty (the first of equals) and 1; count the round."""
     inverse, _, _, theta, _, updated, played = parts.model
     x = data.contexts[row]
     penalties = data.penalties[row]

@@ -270,7 +270,7 @@ class Predicted(StaticPolicy):
 
     The predictors are knn, ridge, kernel_ridge; mf (matrix factorisation: EmbedLLM, preset `pair`: RouteLLM),
     mirt (IRT-Router), hier_shrink (shrunken cluster means) and stack (an ensemble): see
-    `cabs_core.algorithms.predictors` for what each does and its sources.
+    `cabs_core.algorithms.predictors` for their methods and sources.
 
     Online, predictions come with the request (`static_scores`, `static_costs`) or from a predictor, which is
     saved with the policy: fitted for serving, or at the first request without predictions, on the train split

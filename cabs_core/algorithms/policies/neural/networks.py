@@ -72,9 +72,7 @@ class Shape:
 
 @kernel
 def _fill_normals(keys: np.ndarray, network: int, out: np.ndarray) -> None:
-    """Fill out with the standard normal draws from which the first weights of network number `network` are
-    made.
-    """
+    """Fill out with the standard normal draws for the first weights of network number `network`."""
     for i in range(out.size):
         out[i] = normal(keys, START, network, i)
 
@@ -143,7 +141,7 @@ def _learn_lanes(
     history_y: np.ndarray,
     history_w: np.ndarray,
 ) -> None:
-    """Let lanes with due[lane] learn an outcome: update biases and weights of experts, and add a row to the
+    """Let lanes with due[lane] learn an outcome: update biases and experts' weights, add a row to the
     history.
     """
     values = parts.model.theta

@@ -372,9 +372,7 @@ class _Lockstep:
         )
 
     def _learn_arrivals(self, t: int) -> None:
-        """Let the lanes learn the rewards that arrive at the end of round t, one reward of each lane at a
-        time.
-        """
+        """Let the lanes learn the rewards that arrive at the end of round t, one per lane at a time."""
         while True:
             past = np.zeros(len(self.lanes), dtype=np.int64)
             due = np.zeros(len(self.lanes), dtype=np.bool_)
@@ -403,11 +401,10 @@ class NeuralUCBOptions(NeuralOptions):
 
 
 class NeuralUCB(NeuralPolicy):
-    """The policy `neural_ucb` (Zhou et al. 2020), which plays the argmax of prediction plus alpha times the
-    width.
+    """The policy `neural_ucb` (Zhou et al. 2020), which plays the argmax of prediction plus alpha width.
 
-    `neural_ucb_full` learns from every arm's reward, with alpha 0 as in the paper. It shows what is lost by
-    bandit feedback.
+    `neural_ucb_full` learns from every arm's reward, with alpha 0 as in the paper. It shows the loss of
+    utility that bandit feedback causes.
     """
 
     Settings: ClassVar = NeuralUCBOptions
