@@ -12,7 +12,7 @@ from cabs_core.base.compiled.jit import kernel
 
 @kernel
 def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
-    """Return the quantile `level` of the first `count` entries, which are in order, by linear interpolation."""
+    """Return the quantile `level` of the first `count` entries, which are sorted, by linear interpolation."""
     place = level * (count - 1)
     low = int(np.floor(place))
     high = min(low + 1, count - 1)

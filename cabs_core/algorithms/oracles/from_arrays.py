@@ -1,4 +1,4 @@
-"""Replay problems from arrays in memory: scores, costs, embeddings or features, and texts if there are any."""
+"""Replay problems from arrays in memory: scores, costs, embeddings or features, and optional texts."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Lists of the train prompts nearest to a pool's other prompts, searched once for all pools of equal prompts."""
+"""Lists of the train prompts nearest to a pool's other prompts, searched once for pools of equal prompts."""
 
 import numpy as np
 

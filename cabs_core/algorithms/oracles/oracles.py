@@ -72,7 +72,7 @@ class Oracles:
     arm_map: ArmMap | None = None
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Let the predictors take neighbours among the train prompts from these lists; None for no lists."""
+        """Let predictors take neighbours among the train prompts from these lists, None for no lists."""
         for predictor in self.predictors.values():
             predictor.use(lists)
 
@@ -88,7 +88,7 @@ class Oracles:
     def trained_scores(
         self, embeddings: np.ndarray, prompt_lengths: np.ndarray, model: str | None = None
     ) -> np.ndarray:
-        """Predict scores `[n, B]` in [0, 1] of the trained arms, as `predict_scores` does for today's arms."""
+        """Predict scores `[n, B]` in [0, 1] of trained arms, as `predict_scores` does for today's arms."""
         model = model or self.chosen["accuracy"]
         network = model in ("network", "blend")
         if network:

@@ -161,7 +161,7 @@ class _SplitRows:
 
 
 def _set_scaling(oracles: Oracles, train: _SplitRows) -> None:
-    """Set `oracles.scaling`, the centres and scales of the network's inputs and costs, from the train rows."""
+    """Set `oracles.scaling`, centres and scales of the network's inputs and costs, from the train rows."""
     logs = np.log1p(train.lengths)
     level = train.x.mean()
     squares = sum(float((part**2).sum()) for part in centred(train.x, level))

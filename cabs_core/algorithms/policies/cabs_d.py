@@ -541,7 +541,7 @@ def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, sl
 
 @inlined
 def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Replace the losses of the experts of kind cabs_c by those of line 14, which are sums over surrogates."""
+    """Replace the losses of experts of kind cabs_c by those of line 14, which are sums over surrogates."""
     rule = parts.rule
     losses = parts.work.losses
     deltas = parts.work.cabs_c.deltas

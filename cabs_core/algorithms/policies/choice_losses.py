@@ -39,7 +39,7 @@ def ranking_loss(
 def _ordered_pairs(
     scores: np.ndarray, utilities: np.ndarray, costs: np.ndarray, equal: bool, gradient: np.ndarray
 ) -> float:
-    """Return the loss of `ranking_loss` (`equal` for pairs `equal`); add its gradient to `gradient` [B, K]."""
+    """Return the loss of `ranking_loss` (equal: pairs `equal`); add its gradient to `gradient` [B, K]."""
     total = 0.0
     arms = scores.shape[1]
     for row in range(len(scores)):

@@ -247,7 +247,7 @@ class NearestPolicy(PointPolicy):
     train: np.ndarray
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Return [n, B]: a value of every trained arm, from the indices near [n, k] of a prompt's train rows."""
+        """Return [n, B]: a value of every trained arm, from the indices near [n, k] of train rows."""
         raise NotImplementedError
 
     def score(self, points: np.ndarray) -> np.ndarray:

@@ -66,7 +66,7 @@ class Field(NamedTuple):
 
 
 def probabilities(*shape: int) -> Field:
-    """Return the field of an array of probabilities. A field bounds each entry by 0 and `ONE`, not the sum."""
+    """Return the field of an array of probabilities, which bounds each entry by 0 and `ONE`, not the sum."""
     return Field(shape, 0.0, ONE)
 
 

@@ -212,7 +212,7 @@ class BestSingle(StaticPolicy):
 
 
 class OracleBest(StaticPolicy):
-    """The policy that plays the best arm of every query in hindsight: an upper bound, defined in replay only."""
+    """The policy that plays the best arm in hindsight: an upper bound, defined in replay only."""
 
     needs_outcomes: ClassVar[bool] = True
 

@@ -92,7 +92,7 @@ class ScorePredictor(SavedPredictor, ABC):
     _once: Once = staticmethod(lambda key, compute: compute())
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Take neighbours among the train prompts from these lists, if they know them; None to search them."""
+        """Take neighbours among the train prompts from these lists where possible; None to search them."""
         self.lists = lists
 
     def fit(

@@ -18,7 +18,7 @@ ROWS = 16_384
 
 @dataclass(frozen=True)
 class PcaFeatures:
-    """Maker of contexts from embeddings: a centre `[e]` and a scaled basis `[e, d]` of principal components."""
+    """Maker of contexts from embeddings: a centre `[e]` and a scaled basis `[e, d]` of components."""
 
     center: np.ndarray
     basis: np.ndarray

@@ -156,7 +156,7 @@ class KnnPredictor(ScorePredictor):
             self.half_ = lists.half
 
     def share(self, twin: KnnPredictor) -> None:
-        """Share the arrays of the train prompts with another predictor that has equal ones, to save memory."""
+        """Share the arrays of the train prompts with a predictor that has equal arrays, to save memory."""
         if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
             self.points_ = twin.points_
             self.half_ = twin.half_

@@ -267,7 +267,7 @@ class LastLayerCovariance:
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
 
     def copy_arm(self, arm: int) -> None:
-        """Give the last arm the covariance of `arm` with the certainty of a few rounds (`diluted_inverse`)."""
+        """Give the last arm the covariance of `arm`, at the certainty of a few rounds (`diluted_inverse`)."""
         for inverse in self.inverse:
             diluted = diluted_inverse(inverse[arm].cpu().numpy(), self.penalty, 1.0)
             inverse[-1] = torch.as_tensor(diluted).to(inverse)

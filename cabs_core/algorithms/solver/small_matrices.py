@@ -42,7 +42,7 @@ def _finish(
     acc: Vector,
     scale: float,
 ) -> None:
-    """Add the terms of beta and hub to `acc`, the delta term of vector c of row i; store the sum in M and A."""
+    """Add the terms of beta and hub to the delta term `acc` of vector c of row i; store the sum in M and A."""
     at = (i * C + c) * WIDTH
     acc = acc + ws[beta + i] * load(ws, GT + at) + load(ws, G + at) * load(ws, beta + c * WIDTH)
     acc = acc - (ws[hub + i] * scale) * load(ws, hub + c * WIDTH)

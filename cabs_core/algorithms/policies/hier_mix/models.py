@@ -317,7 +317,7 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
 
 @kernel
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
-    """Fill f, v and u_anchored of every available arm under the anchored model; base: static predictions [K]."""
+    """Fill f, v, u_anchored of available arms under the anchored model; base: static predictions [K]."""
     f = fit.f
     v = fit.v
     u = fit.u_anchored
