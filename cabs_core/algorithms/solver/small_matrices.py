@@ -13,9 +13,7 @@ inlined = kernel(forceinline=True)
 
 @inlined
 def product(K: int, C: int, ws: Doubles, matrix: int, x: int, out: int) -> None:
-    """Fill row `out` with the sum over i of ws[x + i] times row i of the matrix: the transposed matrix times
-    x.
-    """
+    """Fill row `out` with the sum over i of ws[x + i] times row i of the matrix: its transpose times x."""
     for c in range(C):
         a = spread(0.0)
         b = spread(0.0)
@@ -42,7 +40,7 @@ def _finish(
     acc: Vector,
     scale: float,
 ) -> None:
-    """Add the terms of beta and hub to the delta term `acc` of vector c of row i; store the sum in M and A."""
+    """Add the terms of beta and hub to the delta term `acc` of vector c of row i; store it in M and A."""
     at = (i * C + c) * WIDTH
     acc = acc + ws[beta + i] * load(ws, GT + at) + load(ws, G + at) * load(ws, beta + c * WIDTH)
     acc = acc - (ws[hub + i] * scale) * load(ws, hub + c * WIDTH)
