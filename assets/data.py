@@ -84,7 +84,7 @@ def answers(context: dg.AssetExecutionContext, config: PayingConfig) -> dg.Mater
     )
 )
 def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[Any]:
-    """Make the scores and evaluate their check. The check can also run alone, on the record."""
+    """Make the scores and evaluate their check. The check can also run alone, on the stored record."""
     with guarded():
         from cabs_core.pipeline.stages.scores import ScoresSummary  # here: loading stays quick
 
@@ -163,7 +163,7 @@ def splits(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 def _checked_stage(
     context: dg.AssetExecutionContext, config: StageConfig, cabs: CabsResource, name: Stage
 ) -> Iterator[Any]:
-    """Make a stage with checks of its data, or evaluate the checks of the stage that is there."""
+    """Make a stage and evaluate its selected checks. If only checks are selected, read the stored files."""
     from cabs_core.data.inputs import outcomes_of, split_of  # here: loading the code location stays quick
     from cabs_core.pipeline.stages.outcomes import checked
 

@@ -6,7 +6,7 @@ import dagster as dg
 
 
 def step_text(event: dg.DagsterEvent) -> str:
-    """Return the step's name and the message of its error."""
+    """Return a failed step as `step: message`, with the description of its failure or its first cause."""
     data = event.step_failure_data
     description = getattr(data.user_failure_data, "description", None)
     if not description and data.error is not None:
@@ -23,14 +23,15 @@ def check_place(check: dg.AssetCheckEvaluation) -> str:
 
 
 def check_text(check: dg.AssetCheckEvaluation) -> str:
-    """Return the check, its place and what it found, as one line."""
+    """Return the name of a check, its asset and partition, and the description of its result."""
     return f"check {check.check_name} of {check_place(check)}: {check.description or ''}"
 
 
 def run_texts(events: Iterable[dg.DagsterEvent]) -> list[str]:
-    """Return what the failing steps and the failing checks of severity ERROR of a run said.
+    """Return the messages of the failed steps of a run, and of its failed checks of severity ERROR.
 
-    If none of them said anything, return the error of the run itself.
+    A step that failed only because of such a check is left out. If there is no message, the list holds the
+    error of the run itself, or a sentence that there is none.
     """
     texts: list[str] = []
     of_run: list[str] = []

@@ -59,10 +59,12 @@ def deploy(pool: str, as_json: bool, anyway: bool) -> None:
 
 
 def _check_goal(chain: "Chain") -> None:
-    """Raise an error if the pool has a goal that another router fulfils, or none.
+    """Print the pool's goal and its answer, and check that the pool file names the router that fulfils it.
+
+    A pool without a goal, or whose goal has no answer yet, passes.
 
     Raises:
-        RouterError: the goal takes another router, or no router fulfils it.
+        RouterError: the goal takes another router than the pool file, or no router fulfils it.
     """
     from cabs_core.base.errors import ProvenanceError, ResultError, RouterError
     from cabs_core.pipeline.goal import answer_for, check_fulfilled

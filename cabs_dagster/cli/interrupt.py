@@ -13,7 +13,7 @@ _WORDS = b"\ninterrupted; run again to go on\n"
 
 @contextmanager
 def on_signal(stop: Callable[[int, object], None]) -> Iterator[None]:
-    """Call `stop` at SIGINT and SIGTERM while the context lasts."""
+    """Call `stop` at SIGINT and SIGTERM while the context lasts, and restore the former handlers after it."""
     before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield
@@ -31,9 +31,9 @@ def end(number: int, _frame: object = None) -> None:
 def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
     """Execute `work` in a thread, and end the process when SIGINT or SIGTERM arrives.
 
-    At a signal the child processes are terminated, `tidy` is called, and the exit code is 130 or 143. Dagster
-    handles signals of the main thread itself between steps, and one may be lost, which is why `work` runs in
-    another thread.
+    At a signal the child processes are terminated, `tidy` is called, and the exit code is 130 or 143. An
+    exception of `work` is raised here. `work` has its own thread since Dagster handles signals of its thread
+    between steps, and one may be lost.
     """
     errors: list[BaseException] = []
 
@@ -65,10 +65,10 @@ def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> N
 
 
 def _start_resource_tracker() -> None:
-    """Start the process of `multiprocessing` that removes its semaphores now, not with the first child.
+    """Start the resource tracker of `multiprocessing`, which removes leaked semaphores, in the main thread.
 
-    Its start unblocks SIGINT in the thread that needs it first, and what that thread starts would be
-    interrupted, too. At an interrupt it removes what is left without a warning of it.
+    The tracker's start unblocks SIGINT in the thread that starts it. In the thread of `work` this would let
+    SIGINT reach the children. The tracker's warnings about leaks after an interrupt are switched off.
     """
     before = os.environ.get("PYTHONWARNINGS")
     os.environ["PYTHONWARNINGS"] = ",".join(filter(None, (before, "ignore:resource_tracker:UserWarning")))

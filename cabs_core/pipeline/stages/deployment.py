@@ -56,8 +56,9 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
 
     Returns:
         passed: whether the challenger is (or would be) deployed; promoted: whether this call deployed it;
-        comparable: False where nobody can tell which is better; reason: in words; champion, challenger: ids
-        of the router before and of the new one; and the figures of the comparison if there was one.
+        reason: why, in words. Where they apply: comparable, False if the two cannot be compared; champion,
+        challenger: ids of the deployed router and of the new one; comparison: its figures; log: how many
+        decisions were learnt from, or why none.
 
     Raises:
         ProvenanceError: there is no router, or it or an input is out of date or altered.
@@ -87,7 +88,10 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
 def _promote(
     chain: Chain, inputs: dict[str, Path], challenger: Path, only_compare: bool = False
 ) -> dict[str, Any]:
-    """Compare with what is deployed, and promote what is not worse by more than the margin."""
+    """Promote the challenger if no router is deployed, or if it is not worse by more than the margin.
+
+    A challenger that was deployed before and replaced is not promoted again. The dict is that of `deploy`.
+    """
     place = deployed_folder(chain.pool.name)
     new = read_manifest(challenger).id
     if not (place / HEADER).is_file():
@@ -142,7 +146,7 @@ def take_in(chain: Chain) -> dict[str, int]:
     later.
 
     Returns:
-        {model: number of scored prompts that it brought}.
+        {model: number of train prompts with its score, from which it starts}.
 
     Raises:
         ProvenanceError: outcomes or splits are out of date. RouterError, PolicyError: a model cannot join.
@@ -204,7 +208,10 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
 
 
 def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = None) -> np.ndarray:
-    """Return the places `[m]` of the prompts that no bundle was trained or chosen on, nor the log scores."""
+    """Return indices `[m]` of the prompts that no bundle was trained or chosen on.
+
+    Prompts with a score in the log are left out, too.
+    """
     seen = np.concatenate([seen_prompts(folder) for folder in bundles])
     hashes = [prompt_hash(text) for text in prompts]
     logged = prompt_hashes(hashes)  # of a log that keeps no texts
@@ -216,7 +223,11 @@ def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = Non
 
 
 def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: ModelPool) -> Comparison:
-    """Compare a champion with a challenger on prompts that neither was trained on."""
+    """Compare a champion with a challenger on prompts that neither was trained on.
+
+    Raises:
+        RouterError: too few prompts are left, or the bundles do not fit together.
+    """
     margin = pool.router.margin
     if pool.logged:  # the champion as it was deployed: what it learnt since may be from these decisions
         data, prompts = held_out(inputs, adaptive=pool.source.adaptive)
@@ -246,7 +257,7 @@ def _enough(rows: np.ndarray, prompts: list[str]) -> np.ndarray:
     """Return the rows if there are enough for a comparison.
 
     Raises:
-        RouterError: there are too few.
+        RouterError: there are fewer than `FEWEST`.
     """
     if len(rows) < FEWEST:
         raise RouterError(

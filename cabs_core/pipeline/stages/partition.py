@@ -36,7 +36,11 @@ class Partition:
         return stable_hash({policy: cell.record.content for policy, cell in self.made.items()}, 32)
 
     def rows(self, missing: Sequence[str] = ()) -> list[dict[str, Any]]:
-        """Return one row per policy: the played ones, best first, then the missing, then the failed ones."""
+        """Return one row per policy: the played ones, best utility first, then the missing and the failed.
+
+        Args:
+            missing: policies that were not played yet.
+        """
         rows: list[dict[str, Any]] = [
             {
                 "policy": policy,
@@ -59,10 +63,10 @@ class Partition:
 
 
 def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options: Options) -> Partition:
-    """Replay the policies at one rho that are not up to date.
+    """Replay the named policies that are not up to date at one rho, with `options.force` all of them.
 
-    Replays of the chain's other policies are read if they are up to date. A policy that fails does not stop
-    the others. With `options.force` only the policies named are played again.
+    Replays of the pool's other policies are read if they are up to date. A policy that fails does not stop
+    the others.
 
     Raises:
         Exception: a transient error (see `errors.is_transient`), for the caller to try again.
@@ -86,7 +90,7 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
-    """Examine the replays of a partition from their files as they are now.
+    """Examine the stored replays of a partition again, from their files.
 
     Returns:
         {policy: findings}, {policy: summary}, {policy: why it cannot be examined}.

@@ -52,12 +52,17 @@ class RouterSummary(Summary):
     """Router that the pool would deploy, or the reason why there is none.
 
     Attributes:
-        not_made: why there is no bundle; all that follows but `decisions` is then empty.
-        not_played: {policy: why it was no candidate}; gain: utility minus the best model's, on validation.
-        named: the pool names the policy; predicted: the outcomes that it was chosen on are predictions.
-        latency: milliseconds from text, see `measure_latency`; same: see `Match`; card: the bundle's README.
-        budgets: what each of the pool's budgets buys, or in words why it cannot be kept to.
-        decisions: microseconds of single calls, a row for each policy; not_timed: {policy: why}.
+        not_made: why there is no bundle; all fields but `decisions` and `not_timed` are then empty.
+        not_played: {policy: why it was no candidate}; policy, rho: the chosen policy and its rho.
+        models: number of models; bundle: id of the bundle; megabytes: its size.
+        named: whether the pool file names the policy, otherwise it is the best on validation.
+        predicted: whether the policy was chosen on predicted outcomes, as for a log.
+        gain: mean utility of the policy minus the best model's, on validation.
+        latency: {percentile: milliseconds of a decision from the text on}, see `measure_latency`.
+        same: agreement of the bundle's decisions with the replay's, see `Match`; card: the bundle's README.
+        budgets: a row for each of the pool's budgets with what it buys, or the reason why there are none.
+        decisions: p50 and p99 of single calls in microseconds, a row for each policy.
+        not_timed: {policy: why its calls were not timed}.
     """
 
     not_made: str = ""
@@ -153,7 +158,10 @@ def match(bundle: Path, inputs: dict[str, Path]) -> Match:
 
 
 def examine_again(chain: Chain) -> RouterSummary:
-    """Return the summary of a router that is there, its decisions compared with the replay's once more."""
+    """Return the summary of the stored router, with a new comparison of its decisions with the replay's.
+
+    The summary is returned as it was stored if there is no bundle.
+    """
     target = chain.stage("router")
     folder = chain.verified(target)
     then = RouterSummary.of(chain.made(target))
@@ -163,9 +171,9 @@ def examine_again(chain: Chain) -> RouterSummary:
 
 
 def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> None:
-    """Write the plays of the policies on the validation queries of each fold. Nothing for a single split.
+    """Write the plays of the policies on the validation queries of each fold.
 
-    A log is not replayed: the stage `off_policy` says what its policies play.
+    A pool with a single split gets no file, nor does a log, whose policies the stage `off_policy` plays.
     """
     folds = folds_of(inputs["replay_problem"])
     if folds == 1 or pool.logged:
@@ -184,7 +192,10 @@ def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> No
 def _budgets(
     pool: ModelPool, inputs: dict[str, Path], choice: ChosenPolicy, curve: dict[str, list[float]] | None
 ) -> list[dict[str, Any]] | str:
-    """Return what each of the pool's budgets buys on the test split, or why the policy cannot keep to one."""
+    """Return a row for each of the pool's budgets with what it buys on the test split.
+
+    In place of the rows stands the reason if the policy cannot keep to a budget, and "" without budgets.
+    """
     if not pool.router.budgets:
         return ""
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
@@ -206,7 +217,7 @@ def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> Rout
     """Time single calls of every policy at the pool's middle rho, and write the times to `path`.
 
     Returns:
-        A summary that holds the times and nothing of a router yet.
+        A summary with the times alone: its fields on the router are empty.
     """
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     rho = middle_rho(pool.replay.rhos)

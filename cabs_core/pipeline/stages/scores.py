@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 INSTRUMENT = "instrument.json"
-#: answers that are shown where judge and people differ
+#: largest number of answers that are shown because judge and people differ, and characters of each text
 _EXAMPLES = 10
 _LONGEST = 600
 
@@ -42,10 +42,10 @@ class ScoresSummary(Summary):
     """Scores of collected answers, and the quality of the instrument that gave them.
 
     Attributes:
-        unscored: number of answers without a score; unread: {judge: replies without a grade}.
-        means: {model: mean score}; kinds: {score: its kind}; judges: {judge: what is known of it}.
-        spent, paid: USD for judging in the run that made it, and in all.
-        limits: sentences on what limits the scores.
+        unscored: number of answers without a score; unread: {judge: number of replies without a grade}.
+        means: {model: mean score}; kinds: {score: its kind}; judges: {judge: see `_measured`}.
+        spent, paid: USD for judging in the run that made these scores, and in all runs.
+        limits: warnings about judges, refused and truncated answers, and faults of scoring, in sentences.
     """
 
     unscored: int
@@ -80,7 +80,7 @@ class ScoresSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ScoresSummary:
-    """Score every answer, measure every judge that has labels, and write both."""
+    """Score every answer, measure every judge, and write the scores and `instrument.json` to the folder."""
     require_trusted(chain.pool_file)
     collection = collection_of(chain.pool_file)
     cells = cells_of(inputs["answers"])
@@ -125,7 +125,10 @@ def build(
 
 
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
-    """Return the cells with their texts, which the store keeps until the answers are scored."""
+    """Return the cells with their texts from the store, None where it has none.
+
+    A pool with `collect.keep: hash` has its texts only there, and only until its answers are scored.
+    """
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
     known = store.get(keys)
     return [
@@ -135,7 +138,7 @@ def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Ce
 
 
 def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.ndarray:
-    """Return scores `[N]` by the people who measured a judge, NaN where nobody did."""
+    """Return the labels `[N]` of people on the scale of a judge, NaN where an answer has no label."""
     if judge.labels is None:
         return np.full(len(cells), np.nan)
     labels = read_labels(collection.pool_file.existing_file(judge.labels, "collect.scores.labels"))
@@ -164,7 +167,11 @@ def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[st
 def _measured(
     judge: Judge, collection: Collection, cells: Sequence[Cell], scored: Scored, people: np.ndarray
 ) -> dict[str, Any]:
-    """Return what is known of a judge: by labels of people if there are any, and by order if it compares."""
+    """Return the measurement of a judge.
+
+    It holds the judge's model. For a judge that compares two answers, it holds the effect of their order;
+    with two labels of people or more, the agreement with people, corrected means and examples of differences.
+    """
     values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
     pairs = scored.preferences.get(judge.called, [])
