@@ -73,7 +73,7 @@ def _linked(model: SqlModel) -> dict[str, Any]:
 
 
 def _writers(*, of: str) -> list[dg.AssetKey]:
-    """Return the assets that write the files whose data version the asset `of` carries."""
+    """Return the stages whose files the data version of the asset `of` describes."""
     stages = {source.path.split("/")[0] for source in used_sources() if files_asset(source) == of}
     return [key_of(stage) for stage in (*POOL_STAGES, REPLAY.name) if stage in stages]
 
@@ -81,7 +81,13 @@ def _writers(*, of: str) -> list[dg.AssetKey]:
 def _version_spec(
     path: str, deps: Iterable[dg.AssetKey], text: str, where: dg.PartitionsDefinition | None = None
 ) -> dg.AssetSpec:
-    """Return the spec of a node that only carries a data version."""
+    """Return the spec of an asset that has a data version and no content.
+
+    Args:
+        path: path of its key.
+        text: begin of its description.
+        where: its partitions.
+    """
     return dg.AssetSpec(
         **specs.common("marts", VERSIONS, "python", path=path),
         deps=list(deps),
@@ -107,7 +113,7 @@ shown_by_reports = Declared(
 
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
-    """Yield an observation of each selected node that only carries a data version."""
+    """Yield the present data version of each selected asset that has nothing but a data version."""
     versions = partitions.planner_in(context.instance, cabs.store()).versions()
     for (path, partition), version in versions.items():
         asset = key_of(path)
@@ -116,7 +122,7 @@ def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator
 
 
 def _files() -> Callable[..., Any]:
-    """Return Dagster's decorator of the step that looks at what the models are made from."""
+    """Return Dagster's decorator of the step that observes the files behind the SQL models."""
     texts = {
         REPLAY_FILES: "The replays of all pools, the policies that are installed and the paper's figures, as "
         "the SQL models read them.",
@@ -127,13 +133,13 @@ def _files() -> Callable[..., Any]:
 
 
 def _verdicts() -> Callable[..., Any]:
-    """Return Dagster's decorator of the step that looks at what the leaderboard is made from."""
+    """Return Dagster's decorator of the step that observes the marts and verdicts behind the leaderboard."""
     text = "The marts of all pools and the verdicts of their reports."
     return _observing("verdicts", [_version_spec(LEADERBOARD_INPUTS, _marts(), text)])
 
 
 def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
-    """Return Dagster's decorator of a step that observes nodes which only carry a data version."""
+    """Return Dagster's decorator of a step that observes assets which have nothing but a data version."""
     with specs.preview("observable sources"):
         decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)}, name=step(name), specs=nodes, can_subset=True
@@ -143,7 +149,7 @@ def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
 
 @declare(_files)
 def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-    """Look at the files; the sensor partitions_of_pools and every run do so, too."""
+    """Observe the files behind the SQL models, as the sensor partitions_of_pools and every run do, too."""
     with guarded():
         cabs = cabs_of(context)
         yield from _versions(context, cabs)
@@ -151,7 +157,7 @@ def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
 
 @declare(_verdicts)
 def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-    """Look at what the leaderboard is made from."""
+    """Observe the marts and verdicts behind the leaderboard."""
     with guarded():
         cabs = cabs_of(context)
         yield from _versions(context, cabs)
@@ -238,7 +244,10 @@ def _sql_models() -> Callable[..., Any]:
 
 @declare(_sql_models)
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """Run the selected models in order. A model whose tests fail stops the models that read it."""
+    """Run the selected models in order, and evaluate the selected tests of the others.
+
+    A model whose tests fail stops the models that read it, and the step fails at its end.
+    """
     with guarded():
         cabs = cabs_of(context)
         sql = Marts(cabs.store())
@@ -284,7 +293,7 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
 
 
 def origins_of(table_name: str, column: str) -> list[tuple[dg.AssetKey, str]]:
-    """Return the columns of assets behind a column of a model, or of a source table."""
+    """Return (asset, column) of each column behind a column of a model, or of a source table."""
     if table_name in _MODELS:
         return [(_key(table_name), column)]
     return [(key_of("outcomes"), origin) for origin in _ORIGINS.get((table_name, column), ())]

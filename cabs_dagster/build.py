@@ -36,7 +36,7 @@ class SourceHost:
 
 
 def assets(source: SourceHost | None = None) -> list[Any]:
-    """Return all assets of the package `assets`, each linked to the source line that makes it.
+    """Return all assets of the package `assets`, each linked to the source line of its step if it has one.
 
     Args:
         source: the code host that the links lead to. None means that they lead to local files.
@@ -63,7 +63,7 @@ def _declared() -> list[Declared]:
 
 
 def _linked(declared: Declared) -> Any:
-    """Return a definition whose assets link to the source line of their step."""
+    """Return Dagster's definition of what was declared, with links from its assets to their step's source."""
     made = declared.define()
     if declared.function is None:
         return made

@@ -116,7 +116,7 @@ def checked(
     )
 
 
-#: assets of a pool, in the order in which they are made, whose checks look at what is there
+#: assets with one partition a pool, in the order in which they are made, whose checks can run alone
 OF_POOLS = tuple(asset for asset in _TEXTS if asset != "replay")
 
 
@@ -183,7 +183,7 @@ def trace_result(
 
 
 def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
-    """Return the result of the check `plausible` of a replay: a warning for each policy with an odd result.
+    """Return the result of the check `plausible` of a replay, a warning if any policy has an odd result.
 
     Args:
         cells: {policy: summary of its replay} at one rho.
@@ -219,7 +219,10 @@ def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResul
 
 
 def router_results(summary: RouterSummary, names: set[str]) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of the named checks of a pool's router. A pool without a router gives warnings."""
+    """Yield the results of the named checks of a pool's router.
+
+    The check `same_decisions` fails as an ERROR if there is a router; all others fail as a WARN.
+    """
     for name, (passed, text) in verdicts(summary).items():
         if name in names:
             if name == "same_decisions" and summary.same:
@@ -259,7 +262,8 @@ def sql_results(
     """Yield the results of the named checks of an SQL model.
 
     Args:
-        tests: results of the tests, as `Marts.tests` returns them.
+        results: results of the tests, as `Marts.tests` returns them.
+        names: the checks to evaluate, `SQL_TESTS` and `SQL_WARNINGS`.
     """
     for name, severity in ((SQL_TESTS, "error"), (SQL_WARNINGS, "warn")):
         if name not in names:

@@ -38,7 +38,10 @@ class CabsResource(dg.ConfigurableResource[Any]):
     )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Make the worker of a run known as alive, and let Terminate end it."""
+        """Mark the process of a run as alive, so that a killed run is noticed, and let Terminate end it.
+
+        Without a run this does nothing.
+        """
         if context.run is None or context.instance is None:
             return
         with at_places(self.places):
@@ -56,15 +59,20 @@ class CabsResource(dg.ConfigurableResource[Any]):
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """Return the chain of a pool, its file read now.
+        """Return the chain of a pool, whose file is read at each call.
 
         Args:
-            policies: the chain has these and the ones that are tuned. Empty: all of the pool's.
+            policies: policies of the chain, beside those that are tuned. Empty: all of the pool's.
         """
         return Chain(self.store(), find_pool(pool)).over(policies)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
-        """Return how a run makes artifacts. device: overrides the resource's device if given."""
+        """Return the options with which a run makes artifacts.
+
+        Args:
+            force: also make what is up to date.
+            device: device in place of the resource's own. Empty: the resource's.
+        """
         return Options(force, device or self.device, context.run.run_id, context.log.info)
 
 

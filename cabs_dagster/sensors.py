@@ -3,8 +3,8 @@
 `partitions_of_pools` is on from the start, the others are off until they are switched on. `pool_files` asks
 the planner what is due. `next_part` asks what follows when a part succeeded: after models that join a
 deployed router come the stages, then the replays, one run for each rho (a log has none), then marts and
-reports, once for all pools. Where no model could join, the rest goes on. The tag `cabs/chain` holds the run
-key that began the chain, so that Dagster's own run keys keep each part of a chain from being run twice.
+reports, once for all pools. Where no model could join, the rest goes on. The tag `cabs/chain` holds the
+identity of the chain, with which the run key of each part begins, so that Dagster runs no part twice.
 """
 
 import json
@@ -39,7 +39,7 @@ _RESULTS: tuple[Kind, ...] = ("results",)
 
 
 def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
-    """Make the partitions those of the pool files, and report changes of pools.
+    """Make Dagster's partitions equal to the pool files, and report changed pools as observations.
 
     This is the work of the sensor `partitions_of_pools` at a tick. Runs of killed processes are marked as
     failed first.
@@ -54,7 +54,7 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
 
 
 def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.AssetObservation]:
-    """Return the observations that the instance does not know yet, and log the changed settings."""
+    """Return the data versions that the instance does not know yet, and log the changed settings of pools."""
     events, changed = partitions.observations(context.instance, planner)
     for pool, changes in changed.items():
         for change in changes:
@@ -65,9 +65,9 @@ def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
     """Request what the planner says is due: the work of the sensor `pool_files` at a tick.
 
-    Results are requested when no run is under way and `next_part` is done with the last one. The cursor holds
-    the problems that were reported, and for each pool (empty: results) the content that was requested, when,
-    and how often, so that nothing is requested at every tick.
+    Results are requested when no pool has a request, no run is under way and `next_part` is done with the
+    last one. The cursor holds the problems that were reported, and for each pool (empty: results) the content
+    that was requested, when, and how often, so that nothing is requested at every tick.
     """
     if context.cursor:
         memory = json.loads(context.cursor)
@@ -111,12 +111,12 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
 def _new_requests(
     parts: Iterable[Part], asked: dict[str, list[Any]], name: str, content: str
 ) -> list[dg.RunRequest]:
-    """Return the requests of parts of a chain, or none if the same was requested within `ASK_AGAIN` seconds.
+    """Return the requests of parts of a chain, or none if their content was requested within `ASK_AGAIN`.
 
     Args:
         asked: {pool: [content that was requested, time, number of requests]}, in which a request is noted.
         name: the pool. Empty: results.
-        content: hash of why the parts are due.
+        content: hash of the pool's settings, or of the states of the results that are due.
     """
     known_content, requested_at, count = asked.get(name, ["", 0.0, 0])
     if content == known_content and time.time() - requested_at < ASK_AGAIN:
@@ -126,10 +126,10 @@ def _new_requests(
 
 
 def chain_requests(parts: Iterable[Part], began: str) -> Iterator[dg.RunRequest]:
-    """Yield the requests of parts of a chain; `next_part` goes on from there.
+    """Yield a run request for each part of a chain. The sensor `next_part` requests the parts after them.
 
     Args:
-        began: run key of the request that began the chain.
+        began: identity of the chain, with which the run keys begin.
     """
     for part in parts:
         pool = part.pool
@@ -155,8 +155,8 @@ def follow_up(
     way.
 
     Args:
-        done: the job that ended. Empty if it failed or was cancelled, so that this chain ends.
-        began: run key of the request that began the chain; each part of a chain is requested once.
+        done: name of the job that ended. Empty if it failed or was cancelled, so that this chain ends.
+        began: identity of the chain, see `chain_requests`; each part of a chain is requested once.
         busy: pools with a part of a chain under way.
     """
     parts: list[Part] = []
@@ -184,9 +184,10 @@ def follow_up(
 
 
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
-    """Send what failed in the runs that ended since the last tick, each failure at most once a day.
+    """Send the failures in runs that succeeded or failed since the last tick, each at most once a day.
 
-    The cursor holds the end of the newest run that was seen, and the failures that were sent within a day.
+    One message holds at most 20 failures and 3000 characters. The cursor holds the end of the newest run that
+    was seen, and the failures of the last day.
     """
     now = time.time()
     memory: dict[str, Any]
@@ -216,7 +217,7 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
 
 
 def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tuple[str, str]]:
-    """Yield (identity, text) of each failure in a run.
+    """Yield (identity, text) of each failed check of a run, and of the run itself if it failed.
 
     The identity is the same when the same failure happens again.
     """

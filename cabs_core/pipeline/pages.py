@@ -30,7 +30,7 @@ OLDER_DATA = "older data"
 
 
 def page_parts(pool: str | None) -> tuple[str, ...]:
-    """Return where the report of a pool (None: the leaderboard) lies in the store."""
+    """Return the path in the store of a pool's report, or of the leaderboard if `pool` is None."""
     if pool:
         return (REPORTS, pool)
     return LEADERBOARD
@@ -58,12 +58,12 @@ class _Page:
 
     @property
     def inputs(self) -> Sequence[Artifact]:
-        """No artifact: a page shows the marts that are there, and says so where they are of older data."""
+        """Empty: a page shows the marts as they are, and says so where they are of older data."""
         return ()
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """Place of the page in the store."""
+        """Path of the page in the store."""
         raise NotImplementedError
 
     def record(self) -> Record | None:
@@ -71,7 +71,7 @@ class _Page:
         return self.store.record(self.parts)
 
     def faults(self, record: Record) -> list[str]:
-        """Return what is wrong with the files of the page."""
+        """Return what is wrong with the stored files of the page, in sentences. Empty if nothing is."""
         return self.store.damage(self.parts, record)
 
     def sound_record(self) -> Record | None:
@@ -111,7 +111,7 @@ class Report(_Page):
         return page_parts(self.chain.pool.name)
 
     def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
-        """Return what the report would be made from now.
+        """Return the recipe of the report as it would be made now.
 
         Raises:
             ProvenanceError: there are no marts yet.
@@ -149,7 +149,7 @@ class Leaderboard(_Page):
         return LEADERBOARD
 
     def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
-        """Return what the leaderboard would be made from now.
+        """Return the recipe of the leaderboard as it would be made now.
 
         Raises:
             ProvenanceError: there are no marts yet.
@@ -158,7 +158,7 @@ class Leaderboard(_Page):
         return Recipe(self.name, "", page_code_version(), settings, self._mart_hashes(None))
 
     def faults(self, record: Record) -> list[str]:
-        """Return what is wrong with its files, in the store and where the pools' reports link to them."""
+        """Return what is wrong with the stored files of the leaderboard, or with their public copies."""
         damage = super().faults(record)
         return damage or [f"{name} is not in {REPORTS}" for name in _not_public(self.marts, record)]
 
@@ -251,7 +251,7 @@ def _make(page: Report | Leaderboard, work: Callable[[Path], dict[str, Any]], op
 
 
 def _not_public(marts: Path, record: Record) -> list[str]:
-    """Return the files of the leaderboard that are not in `reports` as they were made."""
+    """Return the files of the leaderboard whose copies in `reports` are missing or altered."""
     public = marts.parent / REPORTS
     return [
         name
@@ -273,7 +273,11 @@ def _rows_hash(path: Path, pool: str | None) -> str:
 
 @lru_cache(maxsize=256)
 def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
-    """Return {pool: hash of its rows} of a mart, or None if the mart has no pools. Read once for all."""
+    """Return {pool: hash of its rows} of a mart, or None if it has no column `pool`.
+
+    Args:
+        content: hash of the file, so that a changed file is read again and any other only once.
+    """
     import pyarrow.compute as pc  # noqa: PLC0415  (loading the code location stays quick)
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 
