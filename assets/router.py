@@ -55,7 +55,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 
 
 def _observed_asset() -> Callable[..., Any]:
-    """Return Dagster's decorator of the step that observes and promotes the deployed router."""
+    """Return Dagster's decorator of the step that observes, replaces and extends the deployed router."""
     with specs.preview("observable sources"):
         decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)},
@@ -84,7 +84,10 @@ def _observed_asset() -> Callable[..., Any]:
 
 @declare(_observed_asset)
 def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
-    """Compare, promote or join, as the job says. The checks alone compare and promote nothing."""
+    """Let models join the deployed router in the job that joins, and compare the new router in any other job.
+
+    Only the job that deploys promotes the new router. Checks that run alone promote nothing.
+    """
     with guarded():
         if of_job(context, JOINS):
             yield _joined(context)
@@ -110,8 +113,10 @@ def _joined(context: dg.AssetExecutionContext) -> dg.ObserveResult:
 
 
 def _compared(context: dg.AssetExecutionContext) -> Iterator[Any]:
-    """Compare the new router with the deployed one, promote it in the job that deploys, and say what was
-    found.
+    """Compare the new router with the deployed one, and yield an observation with the results of the checks.
+
+    In the job that deploys, the new router is promoted unless it is worse. Without the asset in the run, only
+    the results of the checks are yielded.
     """
     from cabs_core.pipeline.stages.deployment import deploy  # here: loading stays quick
 

@@ -31,10 +31,10 @@ _TYPES = {bool: "bool", int: "int", float: "float", str: "string"}
 
 @contextmanager
 def guarded() -> Iterator[None]:
-    """Turn the errors of a step into what Dagster does next.
+    """Turn an error of a step into a retry, a failure or a cancelled run.
 
-    A transient error (network, store, lock) is tried again. Any other error fails the step. An interrupt
-    cancels the run: a `RetryPolicy` would turn the interrupt into a retry, which is why no asset has one.
+    A transient error (network, store, lock) is tried again `RETRIES` times. Any other error fails the step.
+    An interrupt cancels the run. No asset has a `RetryPolicy`, which would turn an interrupt into a retry.
     """
     try:
         yield
@@ -102,10 +102,13 @@ def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values of a stage's summary as metadata: figures as they are, mappings and rows as tables.
+    """Return the values of a stage's summary as metadata.
+
+    Figures and texts stay as they are, mappings and lists of rows become tables, and other values JSON.
 
     Args:
-        summary: {words: value}. Names with a leading underscore are internal and left out.
+        summary: {words: value}. `rows` becomes the row count and `_images` images; other names with a leading
+            underscore are left out.
     """
     values: dict[str, Any] = {}
     for name, value in summary.items():
@@ -203,12 +206,12 @@ def left_out(
 
 
 def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
-    """Return whether a run is of the job whose runs have this stage in their tag."""
+    """Return whether a run has this value in the tag `STAGE_TAG`, which the runs of one job have."""
     return context.run.tags.get(STAGE_TAG) == stage
 
 
 def nothing_to_do(context: dg.AssetExecutionContext, name: str, why: str) -> dg.MaterializeResult[Any]:
-    """Return a materialization of nothing, with the reason: for assets that cannot be skipped."""
+    """Return a materialization that says why a step made nothing, for an asset that cannot be skipped."""
     context.log.info(f"{name}: {why}")
     return dg.MaterializeResult(
         asset_key=key(name), data_version=dg.DataVersion("nothing"), metadata={"nothing to do": why}

@@ -20,7 +20,8 @@ from cabs_dagster.names import current, key
 from cabs_dagster.partitions import pools
 
 STAGE_TAG = "cabs/stage"
-#: values of the tag on runs of the jobs that do what no other run does unless its config says so
+#: values of `STAGE_TAG` on the runs of one job each, which pay for calls, promote a router, estimate from a
+#: log or let models join a router
 PAYS = "collect"
 DEPLOYS = "deploy"
 EVALUATES = "evaluate"
@@ -60,7 +61,8 @@ def common(stage: str, group: str, *kinds: str, path: str = "") -> dict[str, Any
     """Return the keyword arguments that `@asset` and `AssetSpec` share.
 
     Args:
-        path: of the asset, `a/b` for nested keys. Default: the stage's name.
+        stage: value of the tag `STAGE_TAG`.
+        path: path of the asset's key, `a/b` for nested keys. Default: the stage's name.
     """
     return {
         "key": key(path or stage),
@@ -100,7 +102,7 @@ def replay_code_version() -> str:
 
 
 def ray_tags() -> dict[str, str]:
-    """Return tags by which a Ray step requests GPUs, if `CABS_RAY_GPUS` says how many a step needs."""
+    """Return tags by which a Ray step requests `CABS_RAY_GPUS` GPUs. Empty if the variable is not set."""
     gpus = os.environ.get("CABS_RAY_GPUS", "")
     if gpus:
         return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})}
@@ -113,10 +115,10 @@ FRESHNESS = " Its freshness is the asset's, not a pool's: one pool that was made
 
 @contextmanager
 def preview(feature: str) -> Iterator[None]:
-    """Silence the lifecycle warning of one feature while the context lasts.
+    """Silence Dagster's preview and beta warnings while the context lasts.
 
     Args:
-        feature: a key of `USED`.
+        feature: a key of `USED`, for which the warnings are silenced.
 
     Raises:
         KeyError: the feature is not listed.

@@ -30,7 +30,7 @@ STAGE_FILES = "versions/stage_files"
 
 
 def used_sources() -> list[SourceTable]:
-    """Return the source tables that some model reads."""
+    """Return the source tables that at least one model reads."""
     used = {name for model in list_models() for name in model.sources}
     return [source for source in load_project().sources.values() if source.relation in used]
 
@@ -51,10 +51,10 @@ def _stage(source: SourceTable) -> str:
 
 
 def files_asset(source: SourceTable) -> str:
-    """Return the asset that carries the data version of a source table.
+    """Return the path of the asset that carries the data version of a source table.
 
-    Two assets carry the versions of all source tables: the replays, with the tables of the package, and what
-    the stages of pools write. Every model that reads one of them is made again when any of its files changes.
+    `REPLAY_FILES` stands for the replays and the tables of the package, `STAGE_FILES` for the files of all
+    other stages. Every model that reads a table of an asset is made again when any file of the asset changes.
     """
     if _stage(source) in ("", "replay"):
         return REPLAY_FILES
@@ -67,12 +67,12 @@ def _stages() -> list[str]:
 
 
 def key_of(model: SqlModel) -> str:
-    """Return the asset key of a model, such as `marts/mart_aiq`."""
+    """Return the path of a model's asset key, such as `marts/mart_aiq`."""
     return f"{model.layer}/{model.name}"
 
 
 class Marts:
-    """The SQL models of one artifact store. Make a new object to see changes on disk.
+    """The SQL models of one artifact store. An object keeps what it read, and sees no later change on disk.
 
     Attributes:
         folder: where DuckDB reads and writes; a local copy where the store is remote.
@@ -101,6 +101,7 @@ class Marts:
 
     @property
     def _stamp(self) -> Path:
+        """Path of the file with the hash that the DuckDB file had when it was built."""
         return self.marts / "records" / f"{self.database.name}.sha256"
 
     @cached_property
@@ -122,7 +123,7 @@ class Marts:
         """Return every model as an artifact, each after those that it reads.
 
         Args:
-            database: every model is to be made again where the DuckDB file is not as it was built.
+            database: whether a missing or altered DuckDB file is a fault of every model, so that all are due.
         """
         fault = self.database_fault if database else ""
         models: dict[str, _Model] = {}
@@ -179,14 +180,13 @@ class Marts:
         return stable_hash({source.relation: self.source_hash(source) for source in tables}, 32)
 
     def recipe(self, model: SqlModel, records: Mapping[str, Record]) -> Recipe:
-        """Return what a model would be made from now.
+        """Return the recipe of a model as it would be made now.
 
         Args:
             records: {asset key: record} of the models that it reads.
 
         Raises:
-            ProvenanceError: a file that it reads is missing, was altered or belongs to nothing; see
-                `_problem`.
+            ProvenanceError: a file that the model reads is missing, was altered or belongs to no artifact.
         """
         read = {files_asset(s) for s in self._sources if s.relation in model.sources}
         inputs = {asset: self.files_version(asset) for asset in sorted(read)}
@@ -201,7 +201,10 @@ class Marts:
             return None
 
     def left_out(self) -> list[str]:
-        """Return a line for each pool and policy that is not installed, whose replays the marts leave out."""
+        """Return a sentence for each pool and policy whose replays the marts leave out.
+
+        They leave out a policy that no installed package has.
+        """
         replays = {
             (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"
         }
@@ -218,7 +221,7 @@ class Marts:
         return lines
 
     def run(self, model: SqlModel, *, force: bool = False, run_id: str = "") -> Made:
-        """Run a model and its tests unless it is fresh. The models that it reads were made before.
+        """Run a model and its tests unless it is fresh. The models that it reads must have been run before.
 
         Raises:
             ProvenanceError: a file that it reads is missing or was altered.
@@ -282,11 +285,14 @@ class Marts:
         return faults
 
     def tests(self, model: SqlModel) -> list[dict[str, Any]]:
-        """Run the tests of a model that is there; plain values, as they are kept in its record."""
+        """Run the tests of a model that was run before, and return their results as dicts for its record."""
         return [asdict(result) for result in runner.run_tests(model.name, self.folder)]
 
     def finish(self) -> None:
-        """Rebuild the database when a model was run or it is not as it was built; publish both remotely."""
+        """Rebuild the DuckDB file if a model was run or the file is not as it was built.
+
+        Where the store is remote, the rebuilt file and the models' files are then uploaded.
+        """
         if self.changed or self.database_fault:
             runner.rebuild_database(self.folder)
             write_bytes(self._stamp, hash_file(self.database).encode())
@@ -372,7 +378,7 @@ class Marts:
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
-        """[(place, record)] of the artifacts that the models may read."""
+        """[(path in the store, record)] of the artifacts that the models may read."""
         records = []
         for prefix in _stages():
             for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):

@@ -11,7 +11,7 @@ from cabs_core.report.pool_answer import GoalAnswer, PoolAnswer
 
 
 def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
-    """Return the option that fulfils a goal.
+    """Return the option that fulfils a goal, or the answer that none does.
 
     Args:
         anyway: answer although the artifacts are of older data, or of data that failed a check since.
@@ -31,7 +31,11 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
 
 
 def answer_with_goal(chain: Chain, evidence: Evidence | None) -> PoolAnswer:
-    """Return the pool's answer with that to its own goal, or with the reason why the goal has no answer."""
+    """Return the pool's answer, with the answer to its own goal or the reason why the goal has none.
+
+    Raises:
+        DataError: the pool has no goal, and there is no answer either.
+    """
     goal = chain.pool.goal
     try:
         return answer_for_chain(chain, evidence, goal=goal)

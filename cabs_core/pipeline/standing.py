@@ -15,10 +15,13 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 
 
 def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:
-    """Return {pool: answer of its report, or why there is none now} of all pools that have outcomes.
+    """Return {pool: answer of its report} of the pools that have outcomes.
+
+    A pool without a pool file, or with figures of older data, has the reason in place of an answer. A pool
+    that has no report yet is left out.
 
     Args:
-        chains: of all active pools; None if they are to be read from their files.
+        chains: {pool: chain} of all active pools. None: they are read from their files.
     """
     if chains is None:
         chains = {pool_file.pool.name: Chain(store, pool_file) for pool_file in active_pools()[0]}
@@ -38,7 +41,7 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
 
 
 def _of_report(store: ArtifactStore, pool: str) -> str:
-    """Return the verdict of a pool's report and its answer to the goal; empty without a report."""
+    """Return the verdict of a pool's report and its answer to the goal, empty without a sound report."""
     try:
         record = store.record(("reports", pool))
     except ProvenanceError:  # a damaged page is made again
@@ -64,10 +67,10 @@ class Standing:
 
 
 def standing(chain: Chain, policy: str | None = None) -> Standing:
-    """Return what the pool's report says: the answer that the page, `cabs run` and `cabs export` give.
+    """Return the advice of the pool's report, which the page, `cabs run` and `cabs export` give, too.
 
     Args:
-        policy: of the router that is asked about, which may be another one than the report judged.
+        policy: policy of the router in question. If the report judged another one, the text says so.
     """
     pool = chain.pool.name
     parts = ("reports", pool)

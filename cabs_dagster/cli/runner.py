@@ -29,9 +29,10 @@ def job(name: str) -> dg.JobDefinition:
 
 
 def run_until_interrupted(work: Callable[[CommandRunner], None]) -> CommandRunner:
-    """Let a runner work in this machine's instance, and return the runner.
+    """Call `work` with a runner on this machine's Dagster instance, and return the runner.
 
-    SIGINT and SIGTERM mark its runs as failed and end the process.
+    Runs of killed processes are marked as failed first. SIGINT and SIGTERM mark the runner's runs as failed
+    and end the process.
     """
 
     def say(text: str) -> None:
@@ -52,7 +53,7 @@ def run_until_interrupted(work: Callable[[CommandRunner], None]) -> CommandRunne
 
 
 class CommandRunner(ChainRunner):
-    """Runner of a chain in the process of a command, or by the executor that `CABS_EXECUTOR` names."""
+    """Runner of a chain in the process of a command, or on the executor that `CABS_EXECUTOR` names."""
 
     def _executed(
         self,
