@@ -13,7 +13,10 @@ from sqlglot.optimizer.scope import build_scope
 
 
 def tables_read(sql: str) -> set[str]:
-    """Return the names of the tables that a query reads, without common table expressions and functions."""
+    """Return the names of the tables that a query reads, without common table expressions and functions.
+
+    The result is empty if sqlglot cannot parse the query.
+    """
     try:
         tree = sqlglot.parse_one(sql, read="duckdb")
     except SqlglotError:  # DuckDB says where it is wrong
@@ -25,14 +28,14 @@ def tables_read(sql: str) -> set[str]:
 def column_lineage(
     sql: str, upstream: Mapping[str, Sequence[tuple[str, str]]], described: Sequence[str]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
-    """Return {column of a query: ((relation, column), ...) that it comes from}, sorted.
+    """Return {column of a query: sorted ((relation, column), ...) from which the column is computed}.
 
-    The result is empty if sqlglot does not see the columns that DuckDB sees.
+    The result is empty if sqlglot cannot follow the query, or finds other columns than DuckDB.
 
     Args:
         sql: the compiled query.
-        upstream: {relation: [(column, type)]} of everything that it reads.
-        described: its columns as DuckDB's DESCRIBE gives them.
+        upstream: {relation: [(column, type)]} of every relation that the query reads.
+        described: the query's columns as DuckDB's DESCRIBE gives them.
     """
     read = tuple((relation, tuple(columns)) for relation, columns in sorted(upstream.items()))
     return _lineage(sql, read, tuple(described))

@@ -80,7 +80,7 @@ def page_url(parts: Parts, name: str = "") -> str:
 
 
 def _parts(folder: str) -> Parts:
-    """Return where the page of a folder of the server lies in the store: the inverse of `page_url`.
+    """Return the place in the store of the page that the server has in a folder: the inverse of `page_url`.
 
     Raises:
         PoolError: no page has such a name.
@@ -146,7 +146,10 @@ class _Pages(SimpleHTTPRequestHandler):
         super().end_headers()
 
     def translate_path(self, path: str) -> str:
-        """Return the file of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`, empty for any other path."""
+        """Return the local path of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`, empty for any other.
+
+        It is also empty for a file that the page's record does not list.
+        """
         folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:
             name = folder

@@ -92,7 +92,11 @@ def _pool() -> tuple[ModelPool, Mapping[str, Path], TemporaryDirectory[str]]:
 
 
 def _deployment(name: str, options: dict[str, Any]) -> None:
-    """Check a policy from the problem to a bundle, through traffic, a restart and an estimate."""
+    """Check that a policy works in a router's bundle: as in the replay, on traffic, and on the router's log.
+
+    Raises:
+        PolicyError: a promise is broken.
+    """
     pool, made, _ = _pool()
     prompts = test_prompts(made)
     with TemporaryDirectory() as folder:
@@ -126,7 +130,10 @@ def _deployment(name: str, options: dict[str, Any]) -> None:
 
 
 def _traffic(name: str, bundle: Path, prompts: list[str], folder: Path) -> None:
-    """Check that a router routes and learns, and decides as before after it was saved and loaded."""
+    """Check that a router routes, takes feedback, and values models equally after it was saved and loaded.
+
+    The decisions are left in `log.sqlite` in the folder.
+    """
     with closing(Router.load(bundle, RouterOptions(seed=3), log=folder / "log.sqlite")) as router:
         for i, text in enumerate(prompts[:_ROUTED]):
             routed = router.route(text)

@@ -32,8 +32,9 @@ _SERVICES = {
     "dagster._daemon": "Dagster's daemon, which runs sensors, schedules and queued runs,",
     "dagster\0code-server": "Dagster's code server, which holds the definitions,",
 }
-#: a process that a code server starts, and starts again when definitions are reloaded
+#: words in the command line of a process that a code server starts anew when definitions are reloaded
 _CODE = "dagster\0api\0grpc"
+#: seconds that an interrupted command may take to end
 _PATIENCE = 30.0
 #: seconds between two looks at the services
 _LOOK = 1.0
@@ -137,7 +138,7 @@ def _ended_service(seen: dict[str, int]) -> str:
 
 
 def _is_running(pid: int) -> bool:
-    """Return whether a process runs; one that ended and that its parent did not ask after does not."""
+    """Return whether a process runs. A process that ended and was not reaped yet (a zombie) does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:
@@ -146,7 +147,7 @@ def _is_running(pid: int) -> bool:
 
 
 def _wait_or_kill(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a command that was interrupted, and kill it if that takes too long or is asked for again."""
+    """Wait for a command that was interrupted, and kill it after `_PATIENCE` seconds or a second signal."""
     try:
         process.wait(_PATIENCE)
     except (subprocess.TimeoutExpired, KeyboardInterrupt):

@@ -75,7 +75,7 @@ class Recipe:
         return described(self.name, self.partition)
 
     def outdated(self, record: Record) -> list[str]:
-        """Return why a record's artifact is not what would be made now, empty if it is."""
+        """Return the reasons why a record's artifact differs from what this recipe makes now, if any."""
         if record.other_version:
             return [record.other_version]
         if record.key == self.key:
@@ -129,14 +129,16 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Record(Recipe):
-    """A recipe that was followed, and what came of it. Plain JSON on disk.
+    """A recipe that was followed, and the artifact that it gave. It is kept on disk as JSON.
 
     Attributes:
-        content: hash of its files, the volatile ones left out.
+        content: hash of the artifact's files without the volatile ones, or the hash that its maker gave.
         files: {name: {"sha256", "bytes"}}.
-        pruned: files that were deleted since.
+        pruned: names of files that were deleted since.
         packages: {package: version} at the time.
-        created: UTC, ISO 8601; seconds: how long it took.
+        summary: what the stage found, as JSON values.
+        created: time in UTC, ISO 8601; seconds: how long the work took.
+        run_id: Dagster's run that made the artifact, empty outside of Dagster.
     """
 
     content: str = ""

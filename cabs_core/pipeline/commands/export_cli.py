@@ -224,7 +224,11 @@ def export(
 
 
 def _check_no_router_options() -> None:
-    """Raise an error if an option of a router stands beside --table."""
+    """Check that no option of a router stands beside --table.
+
+    Raises:
+        click.UsageError: one does.
+    """
     context = click.get_current_context()
     others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")
     given = [name for name in others if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
@@ -241,7 +245,7 @@ def _write_table(
     prompts: bool,
     anyway: bool,
 ) -> None:
-    """Print or write a pool's routing table in the form of a gateway."""
+    """Print a pool's routing table in the form of a gateway, or write it if --out is given."""
     from cabs_core.base.atomic import write_text
     from cabs_core.pipeline.routing import table_of
     from cabs_core.report.gateways import FORMATS, about
@@ -273,7 +277,7 @@ def _write_table(
 
 
 def _standing(pool: str | None, manifest: Manifest) -> str:
-    """Return what the pool's report says; empty for a router of prices alone."""
+    """Return the advice of the pool's report on a router, empty for a router of prices alone."""
     from cabs_core.pipeline.standing import standing
 
     if manifest.provenance.get("cold"):
@@ -283,12 +287,12 @@ def _standing(pool: str | None, manifest: Manifest) -> str:
 
 @dataclass(frozen=True)
 class _Chosen:
-    """The option that is written.
+    """The option that the command writes.
 
     Attributes:
         rung: keep, switch, rules or router.
-        policy, rho: of a router; None if the pool's own choice is taken.
-        judged: what the answer or the goal says of the option, for the router's card; None if nothing.
+        policy, rho: the router's policy and rho. None: the pool's own choice is taken.
+        judged: judgement of the answer or the goal on the option, for the router's card, or None.
     """
 
     rung: str
@@ -321,7 +325,11 @@ def _chosen_by_goal(pool: str, goal: str | None, anyway: bool) -> _Chosen | None
 
 
 def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
-    """Return the option to write, and say what the answer recommends. Exit with 1 if there is none."""
+    """Print what the pool's answer recommends, and return the option to write.
+
+    The option is `rung` if it is given, or else the recommended one. If nothing is recommended, it is the
+    router with `anyway`; otherwise the command ends with exit code 1.
+    """
     from cabs_core.pipeline.answer import answer_for_chain, evidence_for_chain
     from cabs_core.report.answer_page import judged_rung, recommendation, use_text
 
@@ -342,14 +350,15 @@ def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
     return _Chosen(name, found.policy, found.rho, judged_rung(found, name))
 
 
-#: (folder, options of the router, what is said of it) -> the bundle: written there, or made before
+#: (folder, options of the router, its judgement) -> path of the bundle: the folder, or a bundle made before
 _Make = Callable[[Path, dict[str, Any], "Judged | None"], Path]
 
 
 def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
     """Return a function that gives the bundle of a pool whose chain has run.
 
-    The bundle that the chain made is taken if it has the wanted options.
+    The bundle that the chain made is taken if it is fresh and has the wanted options, and no judgement is to
+    be written into it.
 
     Args:
         free: models that cost nothing. prompts: keep the prompts in the bundle.

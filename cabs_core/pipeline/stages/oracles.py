@@ -23,10 +23,11 @@ DIAGNOSTICS = "diagnostics.json"
 
 @dataclass(frozen=True, kw_only=True)
 class OraclesSummary(Summary):
-    """Oracles that were trained in the first fold.
+    """Summary of the oracles that were trained in the first fold.
 
     Attributes:
-        chosen: settings of the kind that was kept. validation: its figures. training: the losses.
+        chosen: settings of the kind of oracle that was kept; validation: its figures on validation queries.
+        training: losses of the network, None without a network.
         device: hardware that trained the network, empty if there is no network. Predictions of a processor
             and a GPU differ at equal error, so the record names the hardware. Another device is no reason to
             train again.
@@ -50,7 +51,10 @@ class OraclesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OraclesSummary:
-    """Train all heads of every fold; of complete outcomes, diagnose the first fold's on its test split."""
+    """Train the oracles of every fold, and write them to the folder.
+
+    Those of the first fold are also diagnosed on its test split, unless the pool's source is a log.
+    """
     pool = chain.pool
     folds = FoldData.read(inputs)
     device = pool.oracle.device or options.device

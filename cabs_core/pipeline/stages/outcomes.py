@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class OutcomesSummary(Summary):
-    """Table of outcomes that was read: its sizes and means.
+    """Sizes and means of the table of outcomes that was read.
 
     Attributes:
-        scores, costs: {model: mean}. loading: how the source was read.
+        queries, tasks: their numbers; models: names of the models.
+        scores, costs: {model: mean score} and {model: mean cost in USD}.
+        loading: report of how the source was read.
     """
 
     queries: int
@@ -50,7 +52,7 @@ class OutcomesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OutcomesSummary:
-    """Read the pool's source, apply its options, save the table."""
+    """Read the pool's source with its options, save the table of outcomes in the folder, and check it."""
     table = load_outcomes(chain.pool_file, inputs or None)
     table.save(folder)
     scores, costs = table.means
@@ -69,7 +71,9 @@ def build(
 def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Return the fields `checks` and `blocked` of a summary, from the checks of a table.
+    """Check a table, and return two fields of a summary.
+
+    `checks` holds the result of every expectation, `blocked` the sentences on failed ones of severity ERROR.
 
     Args:
         split: `[n]` split of each query, for the checks of the stage `splits`.
