@@ -38,7 +38,7 @@ class RunFailed(CabsError):
 
 @dataclass(frozen=True)
 class _Request:
-    """A part of a chain as a run: the config of its steps, and a line for the user.
+    """The run that makes a part of a chain: its partition, the config of its steps, and a line for the user.
 
     Attributes:
         config: {asset: settings of its step}.
@@ -176,7 +176,7 @@ class ChainRunner(ABC):
         return planner_in(self.instance, self.store)
 
     def _observe(self, *, sources: bool = True) -> dict[str, list[str]]:
-        """Tell the instance what changed; see `partitions.observe`."""
+        """Report data versions to the Dagster instance, and return what `partitions.observe` returns."""
         return observe(self.instance, self._planner(), sources=sources)
 
     def _make(self, pool_file: PoolFile, wanted: Wanted, kinds: Sequence[Kind]) -> None:
@@ -219,7 +219,9 @@ class ChainRunner(ABC):
             )
 
     def _pass_idle_kinds(self, parts: Sequence[Part], done: set[Kind]) -> set[Kind]:
-        """Tell the user of which kinds nothing is due, and return the kinds that need no second look.
+        """Tell the user of which kinds nothing is due.
+
+        Return these kinds and the kind of the next parts, which need no second look.
 
         Args:
             parts: the parts that are made next, all of one kind. Empty: nothing is due.
@@ -236,7 +238,7 @@ class ChainRunner(ABC):
         return {*idle, *KINDS[next_kind : next_kind + 1]}
 
     def _make_parts(self, parts: Sequence[Part], pool_file: PoolFile | None, wanted: Wanted) -> list[str]:
-        """Run parts of a chain, all of them although one fails, and return what failed, a text for each.
+        """Run all parts, also after one has failed, and return a text for each part that failed.
 
         Args:
             pool_file: the pool of the parts. None for results, which are of all pools.
@@ -259,7 +261,7 @@ class ChainRunner(ABC):
         The policies' kernels begin to compile if the part ends with a stage that plays policies.
 
         Args:
-            number: of the part among those that are made together, such as `1/3`.
+            number: number of the part among those that are made together, such as `1/3`.
         """
         policies = list(wanted.policies)
         if part.rho is not None:
@@ -308,7 +310,7 @@ class ChainRunner(ABC):
             partition: empty if none of the assets has partitions.
 
         Raises:
-            RunFailed: with what the failing steps said.
+            RunFailed: the run failed; the message holds the messages of the failed steps and checks.
         """
         assets = tuple(assets)
         self.launched.append((name, str(partition), assets))

@@ -73,7 +73,7 @@ _CURRENT: ContextVar[Location | None] = ContextVar("location", default=None)
 
 
 def current() -> Location:
-    """Return the location whose definitions are being built, or whose code is running."""
+    """Return the location whose definitions are being built or whose code is running, else `Location()`."""
     return _CURRENT.get() or _DEFAULT
 
 
@@ -101,7 +101,7 @@ def declare(decorator: Callable[[], Callable[..., Any]]) -> Callable[[Callable[.
 
 
 def in_location(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that runs with the location active that is current now."""
+    """Return a function that calls the given one, at any later time, within the location that is current now."""
     location = current()
     if inspect.isgeneratorfunction(function):
 
@@ -129,7 +129,7 @@ def named(name: str) -> str:
 
 
 def tag(word: str) -> str:
-    """Return the key of a tag by which the location's runs know each other."""
+    """Return the key of a tag of the location's runs, such as `cabs/chain`."""
     return f"{current().name or 'cabs'}/{word}"
 
 
@@ -144,5 +144,5 @@ def path_of(asset: dg.AssetKey) -> str:
 
 
 def step(asset: str) -> str:
-    """Return the name of the step that makes an asset, under which a run's config speaks to it."""
+    """Return the name of the step that makes an asset, which is also its key in a run's config."""
     return "__".join((*current().prefix, asset))

@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class CabsTables(dg.ConfigurableIOManager):
-    """IO manager that reads marts, outcomes and replays as DataFrames, and writes nothing.
+    """IO manager that reads SQL models, outcomes and replays as DataFrames, and writes nothing.
 
-    Every file is compared with its record before it is read. Of several partitions there is one DataFrame;
-    its columns name the pool, and of replays the rho and the policy.
+    Every file is compared with its record before it is read. Several partitions become one DataFrame, whose
+    columns name the pool and, for replays, the rho and the policy.
 
     Attributes:
         cabs: where the artifacts lie.
@@ -53,7 +53,8 @@ class CabsTables(dg.ConfigurableIOManager):
         """Return the table of the asset that an input names.
 
         Raises:
-            CabsError: the asset is no table. ProvenanceError: it is not made yet, or a file was altered.
+            CabsError: the asset is no table. ProvenanceError: the table is not made yet, a file was altered,
+                or the rounds of a replay were pruned.
         """
         with Location(prefix=tuple(self.prefix), places=self.cabs.places).active():
             return self._table(context)
@@ -86,7 +87,7 @@ class CabsTables(dg.ConfigurableIOManager):
         return table
 
     def _replays(self, partition: str) -> pd.DataFrame:
-        """Return the rounds of all policies of a partition; empty if the pool is not replayed at its rho."""
+        """Return the rounds of all policies of a partition `pool|rho`, empty if the pool lacks that rho."""
         import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
 
         pool, rho = split_key(partition)

@@ -18,11 +18,13 @@ _YamlLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Closed(BaseModel):
+    """Immutable part of a schema.yml in which an unknown field is an error."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class Meta(_Closed):
-    """Settings under `config.meta`, which dbt passes on unread.
+    """Settings under `config.meta`, which dbt itself does not interpret.
 
     Attributes:
         external_location: table function that reads the files of a source.
@@ -54,7 +56,7 @@ class _Entry(_Closed):
 
 
 class WrittenTest(_Closed):
-    """Test of an entry, as it is written below the kind of test."""
+    """Settings of a test, which a schema.yml has below the kind of the test."""
 
     name: str = ""
     description: str = ""
@@ -70,7 +72,7 @@ class _Tested(_Entry):
     @field_validator("data_tests", mode="before")
     @classmethod
     def _with_settings(cls, items: Any) -> Any:
-        """Give a test that is written as its kind alone empty settings."""
+        """Return the tests as mappings, so that `unique` becomes `{unique: {}}`."""
         return [{item: {}} if isinstance(item, str) else item for item in items or ()]
 
 
@@ -134,7 +136,7 @@ def read_schema(path: Path) -> Schema:
     """Read a schema.yml.
 
     Raises:
-        SqlModelError: it is not YAML, or it says something that is not in the grammar; the place is named.
+        SqlModelError: the file is not YAML, or a field is not in the grammar; the message names its place.
     """
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)

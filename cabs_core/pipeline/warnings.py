@@ -8,7 +8,11 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 
 
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
-    """Return the warnings of a pool's data that bear on the verdict, the accepted ones too, as sentences."""
+    """Return the warnings about a pool's data that bear on the verdict, as sentences.
+
+    They are failed checks that are accepted or have a meaning for the verdict, and notes on several judges,
+    on gaps and on queries that were left out.
+    """
     warnings = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):
         record = store.record((stage.name, pool))

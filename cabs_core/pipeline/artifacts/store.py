@@ -21,16 +21,19 @@ from cabs_core.base.paths import artifacts_url, cabs_home, is_remote
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
 
 Parts = tuple[str, ...]
-#: how often, and after how many seconds more each time, an artifact is read that another run replaces
+#: attempts to read an artifact that another run replaces, and seconds by which each pause is longer
 _ATTEMPTS = 6
 _PAUSE = 0.5
 
 
 @lru_cache(maxsize=20_000)
 def _read_record(path: str, stamp: tuple[int, int, int]) -> Record:
-    """Read a record. The stamp makes a file that was written again another key of the cache.
+    """Read a record, or return it from the cache.
 
     A tick of a sensor reads the records of all pools, of which few have changed since the last tick.
+
+    Args:
+        stamp: size, time of change and inode, so that a file that was written again is read again.
     """
     with open(path, "rb") as file:
         return Record.parse(file.read())
@@ -86,9 +89,11 @@ class ArtifactStore:
     def folder(self, parts: Parts) -> Path:
         """Return a local folder with the artifact's files. A remote artifact is copied into the cache first.
 
+        In a local store the folder is not looked at, and may be missing.
+
         Raises:
-            ProvenanceError: there is no artifact. StorageError: the store cannot be read, or others replace
-                the artifact again and again.
+            ProvenanceError: the remote store has no such artifact, or a file of it is missing. StorageError:
+                the store cannot be read, or others replace the artifact again and again.
         """
         if not self.remote:
             return self.root.joinpath(*parts)
@@ -133,7 +138,7 @@ class ArtifactStore:
         return cached
 
     def produced(self, parts: Parts, record: Record) -> Path:
-        """Return the folder of an artifact that this process wrote, whatever others did since."""
+        """Return the local folder of an artifact that this process wrote, without reading the store again."""
         if self.remote:
             return self._cached(parts, record)
         return self.root.joinpath(*parts)
@@ -220,11 +225,9 @@ class ArtifactStore:
             os.replace(self.root.joinpath(*old), self.root.joinpath(*new))
 
     def damage(self, parts: Parts, record: Record) -> list[str]:
-        """Return the faults of an artifact's files, such as `rounds.parquet is missing`.
+        """Return the faults of an artifact's files, such as `rounds.parquet is missing`, empty if none.
 
-        Empty if the files are whole.
-
-        A remote artifact is copied into the cache first.
+        To be made by another version is a fault, too. A remote artifact is copied into the cache first.
         """
         if record.other_version:
             return [record.other_version]
@@ -249,7 +252,8 @@ class ArtifactStore:
         """Return the folder of an artifact after comparing its files with its record.
 
         Raises:
-            ProvenanceError: a file is missing, was added or was altered; the message names it.
+            ProvenanceError: a file is missing, was added or was altered, or another version made them; the
+                message says which.
         """
         problems = self.damage(parts, record)
         if problems:
@@ -259,7 +263,10 @@ class ArtifactStore:
         return self.folder(parts)
 
     def mirror(self, parts: Parts) -> Path:
-        """Copy a remote store below `parts`, in its layout, and return the local root of the copy."""
+        """Copy what a remote store has below `parts`, and return the local folder that stands for its root.
+
+        Files that the store no longer has are deleted from the copy.
+        """
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
         with self.bucket.reaching(*parts):
