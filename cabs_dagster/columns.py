@@ -9,8 +9,7 @@ import dagster as dg
 from cabs_dagster.names import key
 from dbt_like_sql.artifacts import used_sources
 
-#: {stage: {column: what it holds}} of the tables that no model of SQL reads; those that one reads stand in
-#: its schema.yml
+#: {stage: {column: description}} of the columns that the schema.yml of the SQL models does not describe
 _TEXTS = {
     "answers": {
         "query_id": "Identifier of the prompt",
@@ -78,10 +77,10 @@ def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> d
 
 
 def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of a stage's table as metadata of the asset, before anything is written.
+    """Return the schema of a stage's table as metadata, with the description of each column.
 
     Args:
-        columns: {column: type} of the columns that every such table has.
+        columns: {column: type} of the table.
     """
     texts = _texts(stage)
     return schema({name: (kind, texts.get(name, "")) for name, kind in columns.items()})

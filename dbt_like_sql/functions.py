@@ -1,7 +1,8 @@
 """Functions of `cabs_core.evaluation.metrics` and `cabs_core.base.statistics` that SQL can call: one
 implementation for both.
 
-Those over long lists take Arrow columns, a chunk of rows at a time. Null, empty or a null inside: NULL.
+Functions over long lists take Arrow columns, a chunk of rows at a time. Where a list is null or empty or has
+a null inside, the result is NULL.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ Column: TypeAlias = pa.ChunkedArray
 
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
-    """Register every function with a DuckDB connection."""
+    """Register every function and macro with a DuckDB connection."""
     number, doubles, point = "DOUBLE", "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
     error = f"STRUCT({', '.join(f'{name} DOUBLE' for name in _ERROR)})"
     rows, columns = PythonUDFType.NATIVE, PythonUDFType.ARROW
@@ -51,7 +52,10 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function of arrays and numbers for values that may be null; None where it gives no finite number."""
+    """Return a function for SQL values from one of float64 arrays and numbers.
+
+    It returns None if an argument is null, is empty or has a null inside, or if its number is not finite.
+    """
 
     @wraps(function)  # DuckDB counts its parameters
     def of_row(*arguments: Any) -> Any:
@@ -67,7 +71,7 @@ def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _lists(column: Column) -> Iterator[np.ndarray | None]:
-    """Rows of a list column as float64 arrays, not by way of Python numbers; None: NULL comes of it."""
+    """Yield each row of a list column as a float64 array, or None if it is null, is empty or has a null."""
     for chunk in column.chunks:
         offsets = chunk.offsets.to_numpy()
         values = chunk.values.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
@@ -78,7 +82,7 @@ def _lists(column: Column) -> Iterator[np.ndarray | None]:
 
 
 def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
-    """Errors of sum(tops) / sum(bottoms) over clusters of queries, of every row."""
+    """Return the standard error of sum(tops) / sum(bottoms) over clusters of queries, for every row."""
     rows = zip(*map(_lists, (tops, bottoms, clusters)))
     errors = [
         None if any(values is None for values in row) else _struct(uncertainty.ratio_error(*row))
@@ -88,7 +92,7 @@ def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
 
 
 def _struct(error: uncertainty.StandardError) -> dict[str, float] | None:
-    """Return a standard error as SQL has it, or None if the error is not known."""
+    """Return a standard error as {field of `_ERROR`: number}, or None if the error is not known."""
     if not error.is_known:
         return None
     numbers = (error.value, error.degrees, error.clusters, error.half_width())
@@ -96,7 +100,7 @@ def _struct(error: uncertainty.StandardError) -> dict[str, float] | None:
 
 
 def _error(struct: dict[str, float] | None) -> uncertainty.StandardError:
-    """Return the standard error that SQL holds; a NULL is an error that is not known."""
+    """Return the standard error of an SQL struct, or `UNKNOWN` for NULL."""
     if not struct:
         return uncertainty.UNKNOWN
     return uncertainty.StandardError(struct["se"], struct["df"], struct["clusters"])
@@ -112,6 +116,7 @@ def _aiq_bootstrap_se(
     low: Column,
     high: Column,
 ) -> pa.Array:
+    """Return for every row the bootstrap standard error of AIQ, see `_one_aiq_bootstrap`."""
     rows = zip(*map(_lists, (costs, scores, plays, clusters)), *(c.to_pylist() for c in (points, low, high)))
     return pa.array([_of_row(_one_aiq_bootstrap)(*row) for row in rows], pa.float64())
 
@@ -125,6 +130,13 @@ def _one_aiq_bootstrap(
     low: float,
     high: float,
 ) -> float:
+    """Return the bootstrap standard error of a policy's AIQ, NaN if its points have different queries.
+
+    Args:
+        costs, scores, plays, clusters: values of every query, point after point.
+        points: number of points of the curve, one for each rho.
+        low, high: costs between which AIQ is taken.
+    """
     if costs.size % int(points):
         return float("nan")  # the settings of rho did not see the same queries
     shape = (int(points), -1)
@@ -139,17 +151,20 @@ def _one_aiq_bootstrap(
 
 
 def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
+    """Return the vertices of the non-decreasing upper hull as {cost, score}, by rising cost."""
     x, y = frontier.non_decreasing_hull(costs, scores)
     return [{"cost": float(a), "score": float(b)} for a, b in zip(x, y)]
 
 
 def _known(value: float | None) -> float:
+    """Return a number, NaN for NULL."""
     if value is None:
         return float("nan")
     return value
 
 
 def _two_sided_p_value(difference: float | None, error: dict[str, float] | None) -> float | None:
+    """Return the two-sided p-value of a difference with a standard error, or None if it is not known."""
     p_value = _error(error).p_value(_known(difference))
     if np.isnan(p_value):
         return None
@@ -159,21 +174,21 @@ def _two_sided_p_value(difference: float | None, error: dict[str, float] | None)
 def _with_trials(
     error: dict[str, float] | None, se_trials: float | None, trials: int | None
 ) -> dict[str, float] | None:
-    """A null is an error that is not known."""
+    """Return a standard error with the error over trials added. NULL stands for an unknown error."""
     return _struct(_error(error).with_trials(_known(se_trials), trials or 0))
 
 
 def _two_way_error(
     se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
 ) -> dict[str, float] | None:
-    """A null among the standard errors is one that is not known."""
+    """Return the standard error over trials and queries together. NULL stands for an unknown error."""
     return _struct(
         uncertainty.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
     )
 
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
-    """Cost regime of a rho on its pool's grid; on the paper's where the grid is not known."""
+    """Return the cost regime of a rho on its pool's grid, or on the paper's if the grid does not have it."""
     if rho is None:
         return None
     return regime_of(rho, grid if grid and rho in grid else None)

@@ -163,9 +163,9 @@ class TestResult:
     """Result of one test.
 
     Attributes:
-        failures: number of wrong rows (or values).
+        failures: number of rows that the test's query returned.
         sample: the first `SAMPLE` wrong rows as {column: value}.
-        description: what the test looks at, where schema.yml says so.
+        description: text of the test in schema.yml or in its SQL file, may be empty.
     """
 
     __test__ = False  # not a pytest class
@@ -196,7 +196,7 @@ def get_model(name: str, root: Path | None = None) -> SqlModel:
 
 
 def model_path(name: str, artifacts_dir: str | Path) -> Path:
-    """Return the parquet file of a model that is materialised as a table."""
+    """Return the path of a model's parquet file, which exists once the model was run as a table."""
     return Path(artifacts_dir) / "marts" / f"{name}.parquet"
 
 
@@ -213,7 +213,7 @@ def load_project(root: Path | None = None) -> Project:
 
 
 def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> ModelRun:
-    """Run one model and write its parquet file.
+    """Run one model, and write its parquet file unless the model is a view.
 
     Raises:
         SqlModelError: unknown model, broken SQL (file and line), or a model that it reads was not run yet.
@@ -318,7 +318,7 @@ def packaged_table(name: str) -> pa.Table:
 
 @dataclass
 class _Rendered:
-    """A rendered file of SQL, and the references and settings that rendering met, in their order."""
+    """A rendered file of SQL, with the references and settings found in it, in their order."""
 
     sql: str = ""
     refs: dict[str, None] = field(default_factory=dict)
@@ -331,14 +331,18 @@ class _Rendered:
         return name
 
     def configure(self, **settings: Any) -> str:
-        """Note settings of the file, which leave nothing in its text."""
+        """Note settings of the file, and return the empty text that takes their place."""
         self.config |= settings
         return ""
 
 
 @lru_cache(maxsize=8)
 def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
-    """Read a project; `stamps` are its files, each with its time of change and size."""
+    """Read a project.
+
+    Args:
+        stamps: (path, time of change, size) of every file, so that a changed file is read again.
+    """
     paths = [path for path, _, _ in stamps]
     schemas = {path: read_schema(path) for path in paths if path.name == "schema.yml"}
     sources = {
@@ -384,6 +388,11 @@ def _described_models(schemas: Mapping[Path, Schema]) -> dict[str, tuple[Describ
 def _model(
     path: Path, text: str, rendered: _Rendered, entry: DescribedModel, tests: tuple[SqlTest, ...]
 ) -> SqlModel:
+    """Return the model of an SQL file and its entry in schema.yml.
+
+    Raises:
+        SqlModelError: `materialized` is neither `table` nor `view`.
+    """
     materialized = rendered.config.get("materialized", "table")
     if materialized not in ("table", "view"):
         raise SqlModelError(f"{path}: materialized is {materialized!r}: expected 'table' or 'view'")
@@ -461,7 +470,11 @@ def _render(
 def _generic_tests(
     entry: DescribedModel, path: Path, macros: Mapping[str, Callable[..., str]]
 ) -> tuple[SqlTest, ...]:
-    """Return the tests that schema.yml gives a model and its columns."""
+    """Return the tests that schema.yml gives a model and its columns.
+
+    Raises:
+        SqlModelError: a kind of test is unknown, or its arguments are wrong.
+    """
     tests: list[SqlTest] = []
     times = Counter[str]()
     holders: list[tuple[str, DescribedModel | Column]] = [("", entry)]
@@ -506,7 +519,11 @@ def _generic_query(macro: Callable[..., str], arguments: dict[str, Any]) -> tupl
 
 
 def _singular_test(path: Path, rendered: _Rendered) -> SqlTest:
-    """Return the test of a file in tests/; its comments are the description, its model is set later."""
+    """Return the test of a file in tests/, whose comments are the description. Its model is set later.
+
+    Raises:
+        SqlModelError: the file refers to no model.
+    """
     if not rendered.refs:
         raise SqlModelError(f"{path}: a test must ref('...') at least one model")
     comments = [line.strip("- ") for line in rendered.sql.splitlines() if line.startswith("--")]
@@ -522,7 +539,11 @@ def _singular_test(path: Path, rendered: _Rendered) -> SqlTest:
 
 
 def _add_singular_tests(models: dict[str, SqlModel], tests: list[SqlTest]) -> None:
-    """Add each test to the last of the models that it reads, so that all of them were run before."""
+    """Add each test to the last of the models that the test reads, so that all of them are run before it.
+
+    Raises:
+        SqlModelError: a test refers to an unknown model.
+    """
     position = {name: index for index, name in enumerate(models)}
     for test in tests:
         unknown = [name for name in test.refs if name not in models]
@@ -561,7 +582,7 @@ def _check_references(model: SqlModel) -> None:
     """Check that every table that the SQL reads comes through ref() or source().
 
     Raises:
-        SqlModelError: a table is named directly; lineage and order would not know of it.
+        SqlModelError: the SQL names a table directly, which lineage and order would miss.
     """
     from dbt_like_sql.lineage import tables_read
 
@@ -573,7 +594,7 @@ def _check_references(model: SqlModel) -> None:
 
 
 def _line_of(text: str, word: str) -> int:
-    """Return the line of the first occurrence of a word, counted from 1."""
+    """Return the line of the first occurrence of a word, counted from 1, and 1 if there is none."""
     return text.count("\n", 0, max(text.find(word), 0)) + 1
 
 
@@ -581,7 +602,7 @@ def _line_of(text: str, word: str) -> int:
 
 
 class _Session:
-    """A DuckDB connection in memory. Models and sources are there by name once they are opened."""
+    """A DuckDB connection in memory, in which opened models and sources are views under their names."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, project: Project, artifacts_dir: str | Path):
         self.connection = connection
@@ -619,14 +640,18 @@ class _Session:
     def columns(self, relation: str) -> list[tuple[str, str]]:
         """Return [(column, type)] of an opened relation.
 
-        Those of a source are the declared ones: DuckDB would read the footers of all its files.
+        Columns of a source are the declared ones: DuckDB would read the footers of all its files.
         """
         if relation in self.project.sources:
             return [(column.name, column.data_type) for column in self.project.sources[relation].columns]
         return [(row[0], row[1]) for row in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
 
     def open(self, relation: str) -> None:
-        """Make a source, or a model that was run, available by name."""
+        """Make a source, or a model that was run, available by name.
+
+        Raises:
+            SqlModelError: the model was not run, or DuckDB cannot read the files of the source.
+        """
         if relation in self.project.sources:
             self._open_source(self.project.sources[relation])
             return
@@ -643,13 +668,14 @@ class _Session:
         self.execute(f"CREATE OR REPLACE TEMP VIEW {relation} AS FROM read_parquet({_quote(path)})", model)
 
     def create_view(self, model: SqlModel) -> None:
-        """Open what a model reads, and make its query available by name."""
+        """Open what a model reads, and create a view of its query under its name."""
         for relation in (*model.sources, *model.depends_on):
             self.open(relation)
         # on the query's own first line, so that DuckDB's line numbers are those of the file
         self.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}", model)
 
     def _open_source(self, source: SourceTable) -> None:
+        """Make a source available by name with its declared columns, empty if it has no files."""
         import duckdb
 
         if not source.location:

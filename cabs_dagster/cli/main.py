@@ -10,7 +10,7 @@ from cabs_core.base.command import CommandGroup
 
 
 class _Group(CommandGroup):
-    """Errors as one message, on the streams that the command began with."""
+    """Command group that shows an error as one message, on the streams that the command began with."""
 
     def around(self) -> AbstractContextManager[None]:
         return _own_output()
@@ -43,6 +43,7 @@ def main() -> None:
 
 
 def _register() -> None:
+    """Add all commands to the group, in the order in which the help lists them."""
     from cabs_core.algorithms.policies.cli import policies
     from cabs_core.pipeline.commands.cli import data, evaluate, prune, report
     from cabs_core.pipeline.commands.collect_cli import collect, judge

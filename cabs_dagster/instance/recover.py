@@ -34,7 +34,7 @@ def _hold(path: Path) -> FileLock:
 
 @cache
 def _name() -> str:
-    """Return the name of this process's own locked file."""
+    """Return the name of the file that this process locks for itself, the same at every call."""
     return f"{uuid.uuid4().hex}.lock"
 
 
@@ -71,7 +71,10 @@ def process_tag() -> str:
 
 
 def recover(instance: dg.DagsterInstance) -> list[str]:
-    """Mark the runs of killed processes as failed, so that nothing waits for them, and return their ids."""
+    """Mark the runs of this machine's killed processes as failed, and return the ids of these runs.
+
+    Slots of concurrency pools that ended runs still hold are freed, too.
+    """
     ended = []
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
         host, _, path = run.tags.get(PROCESS_TAG, "").partition(":")
@@ -136,7 +139,7 @@ def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:
-    """Mark the runs of this process as failed. Called when it is interrupted and about to exit."""
+    """Mark the runs of this process as failed and remove its locked file, when it is interrupted."""
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
         _end(instance, run, "Interrupted.")

@@ -20,7 +20,10 @@ PATIENCE = 8.0
 
 @cache
 def end_if_it_does_not_react(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Watch for SIGINT in the worker of a launched run, and end the process if the run goes on."""
+    """Watch for SIGINT in the process of a launched run, and end the process if the run goes on.
+
+    In any other process, or outside of the main thread, this does nothing.
+    """
     is_launched = multiprocessing.parent_process() is not None  # by a code server, as a process of its own
     if not is_launched or threading.current_thread() is not threading.main_thread():
         return  # a command or a test, which an interrupt is not to end

@@ -14,11 +14,11 @@ _EVERY = 10.0
 
 
 class Progress:
-    """Report of how far work is. Called with (done, total), it tells `notify` now and then.
+    """Reporter of how far work is. A call with (done, total) passes a line to `notify` now and then.
 
     Args:
         notify: takes a line of text. what: the work, such as "embedding". unit: what is counted.
-        may_end_early: the total is the most that there can be, and so is the time left.
+        may_end_early: whether the total and the time left are upper bounds.
 
     Examples:
         >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0, 40.0]).__next__)
@@ -47,7 +47,7 @@ class Progress:
         self._first: tuple[float, float] | None = None
 
     def __call__(self, done: float, total: float) -> None:
-        """Tell how far the work is, if enough time has passed since the last line."""
+        """Report how far the work is, if enough time has passed since the last line and 0 < done <= total."""
         now = self._clock()
         if not 0 < done <= total:
             return
