@@ -101,7 +101,7 @@ class CabsPools(dg.Component, dg.Model, dg.Resolvable):
 
 
 def _beside(folder: Path, place: str | None) -> str:
-    """Return a place, relative to a folder unless it is absolute or a URL; empty if there is none."""
+    """Return the absolute path of a place in a folder, the place itself if it is a URL, or an empty text."""
     if not place or is_remote(place):
         return place or ""
     return str((folder / Path(place).expanduser()).resolve())

@@ -36,7 +36,7 @@ class RetentionConfig(dg.Config):
 
 
 def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
-    """Delete old traces; summaries, marts and reports stay."""
+    """Delete old traces of replays, or only count them in a dry run. Summaries, marts and reports stay."""
     store = cabs_of(context).store()
     traces = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
     size = sum(trace.bytes for trace in traces) / 1e6
@@ -60,11 +60,12 @@ def _job_of(name: str, op: Callable[..., None], stage: str, description: str) ->
 
 
 def _assets(*paths: str) -> dg.AssetSelection:
+    """Return the selection of the assets with these paths in the current location."""
     return dg.AssetSelection.assets(*map(key, paths))
 
 
 def jobs() -> list[Any]:
-    """Return the jobs of the current location, of classes that Dagster does not export."""
+    """Return the jobs of the current location, untyped because Dagster does not export their classes."""
     prefix = current().prefix
     sql = dg.AssetSelection.key_prefixes([*prefix, "staging"], [*prefix, "marts"])
     # name, stage of the tag, assets, description

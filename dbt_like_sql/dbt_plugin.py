@@ -10,10 +10,12 @@ from dbt_like_sql.runner import packaged_table
 
 
 class Plugin(BasePlugin):
-    """Named in profiles.yml; sources whose `meta` says `plugin: cabs` are loaded by it."""
+    """Plug-in that profiles.yml names, and that loads the sources whose `meta` says `plugin: cabs`."""
 
     def configure_connection(self, conn: Any) -> None:
+        """Register the functions that the models call with a connection."""
         register(conn)
 
     def load(self, source_config: Any) -> pa.Table:
+        """Return the rows of a source table that comes with the package."""
         return packaged_table(f"{source_config.schema}.{source_config.name}")

@@ -114,11 +114,12 @@ class Wanted:
     """A request for parts of a pool's chain. The defaults are the request of a sensor.
 
     Attributes:
-        rhos, policies: these only; empty: all of the pool's.
-        force: also what is fresh.
-        pays: also stages that pay for calls; else nothing is made while one of them is due.
-        alone: of this pool and nobody else's. What a failed check stops is due, too, for its run to say so,
-            and reports of other pools are made only if they give figures of older data as current.
+        rhos, policies: rhos and policies to make. Empty: all of the pool's.
+        force: whether fresh artifacts are made, too.
+        pays: whether stages that pay for calls are made. If not, nothing is made while one of them is due.
+        alone: whether one pool is asked for. An artifact that a failed check blocks is then due, too, for its
+            run to say so, and reports of other pools are made only if they give figures of older data as
+            current.
         known: returns whether an instance knows an asset (and its partition, if it has some). An unknown
             asset is due, too, because the instance's UI would not show it.
     """
@@ -131,7 +132,7 @@ class Wanted:
     known: Callable[[str, str | None], bool] = lambda asset, partition: True
 
     def due(self, fresh: bool, asset: str, partition: str | None) -> bool:
-        """Return whether an asset is to be made."""
+        """Return whether an asset is to be made: it is forced, not fresh, or not known to the instance."""
         return self.force or not fresh or not self.known(asset, partition)
 
 
@@ -139,7 +140,7 @@ ALL = Wanted()
 
 
 def kind_of(stage: Stage) -> Kind:
-    """Return the kind of part that makes a pool stage, where no model is to join."""
+    """Return the kind of part that makes a pool stage: collect, estimates or stages."""
     if stage.pays:
         return "collect"
     if stage.name == ESTIMATES:
@@ -148,10 +149,7 @@ def kind_of(stage: Stage) -> Kind:
 
 
 def is_due(status: Status) -> bool:
-    """Return whether `cabs run` would make an artifact, now or later.
-
-    What a failed check blocks is not made.
-    """
+    """Return whether an artifact is to be made, now or later: it is neither fresh nor blocked by a check."""
     return status.state not in ("fresh", "blocked")
 
 
@@ -180,13 +178,13 @@ class Planner:
 
     @cached_property
     def begun(self) -> list[str]:
-        """The pools of which something is there."""
+        """The pools that have an artifact of a first stage, that is, of one without inputs."""
         first = [stage.name for stage in POOL_STAGES.values() if not stage.inputs]
         there = {pool for stage in first for pool in self.store.children((stage,))}
         return [name for name in self.chains if name in there]
 
     def pending(self, pool: str) -> list[Status]:
-        """Return the stages of a pool that are due, then its replays that are and wait for no stage.
+        """Return the stages of a pool that are due, then the replays that are due, if they wait for no stage.
 
         Raises:
             CabsError: the pool cannot be examined, because its table is missing, say.
@@ -227,7 +225,9 @@ class Planner:
         return self._pages[pool]
 
     def next_parts(self, pool: str, done: Collection[Kind] = (), wanted: Wanted = ALL) -> list[Part]:
-        """Return what can be made now of a pool: of its stages, else of its replays, else its results.
+        """Return the parts of a pool that can be made now, all of the first kind in `KINDS` with such parts.
+
+        The list is empty if that kind is `collect` and `wanted` does not pay.
 
         Args:
             done: kinds that the caller has been through, which are not looked at again.
@@ -249,9 +249,9 @@ class Planner:
         return []
 
     def stopped(self, pool: str) -> tuple[str, ...]:
-        """Return the check that keeps a pool from having figures.
+        """Return the reasons of the failed check that keeps a pool from having figures.
 
-        Empty if no check does, or if a report is there: that one is made again, to say so.
+        Empty if there is no such check, or if there is a report, which is made again to say so.
         """
         chain = self.chains[pool]
         statuses = (chain.status(chain.stage(name)) for name in chain.stages)
@@ -317,9 +317,10 @@ class Planner:
     def next_results(
         self, first: str = "", wanted: Wanted = ALL, under_way: Collection[str] = ()
     ) -> list[Part]:
-        """Return the results that can be made now: SQL models with one report, then the other reports.
+        """Return the results that can be made now.
 
-        SQL models are made for all pools at once. The leaderboard comes with the last report.
+        If SQL models are due, it is one part with the models of all pools and at most one report. Later calls
+        give the other reports, a part each, and the last one with the leaderboard.
 
         Args:
             first: the pool that a command made, whose report is made although other parts of the pool are
@@ -351,7 +352,7 @@ class Planner:
     def _results_part(
         self, pool: str, models: Sequence[str] = (), *, report: bool, board: bool = True
     ) -> Part:
-        """Return the part that makes SQL models, a pool's report and the leaderboard, as far as wanted."""
+        """Return the part that makes SQL models and, if asked, a pool's report and the leaderboard."""
         pages = [*(["report"] if report else []), *(["leaderboard"] if board else [])]
         assets = (*models, *(MARTS_AROUND if models else ()), *pages)
         why: list[object] = [{name: self.models.get(name, []) for name in models}]
@@ -367,7 +368,7 @@ class Planner:
         return [s.target.stage for s in self.pending(pool) if s.target.definition.pays]
 
     def _parts(self, kind: Kind, pool: str, wanted: Wanted) -> list[Part]:
-        """Return what is due of a pool of one kind."""
+        """Return the parts of one kind, other than results, that are due of a pool."""
         if kind == "replay":
             return self._replays(pool, wanted)
         if kind == "join":
@@ -385,7 +386,7 @@ class Planner:
         return []
 
     def _replays(self, pool: str, wanted: Wanted) -> list[Part]:
-        """Return a part for each rho at which replays are due."""
+        """Return a part for each rho at which replays are due. A pool whose source is a log has none."""
         chain = self.chains[pool].over(wanted.policies)
         if chain.pool.logged:
             return []
@@ -423,7 +424,7 @@ class Planner:
         return chosen.router.add_models and not chosen.logged and deployed_folder(pool).is_dir()
 
     def _lacks(self, pool: str) -> list[str]:
-        """Return why models are to join a pool's deployed router."""
+        """Return a reason for each model that is to join a pool's deployed router."""
         if not self._takes_models(pool):
             return []
         return list(Findings().of(_DeployedRouter(self.chains[pool])).reasons)
@@ -501,7 +502,7 @@ class Planner:
         A version changes when `cabs run` would make what reads it.
 
         Args:
-            pending: also where stages or replays are due, of which nobody knows yet what will come out.
+            pending: whether due stages and replays change the versions, too, before they are made.
         """
         if pending:
             waits = {pool: self._waits(pool) for pool in self.begun}
@@ -574,7 +575,7 @@ class _DeployedRouter:
 
     @property
     def inputs(self) -> Sequence[Artifact]:
-        """No artifact: which stages joining needs is decided by `Planner`, see `JOINED_BY`."""
+        """Empty: `Planner` decides which stages joining needs, see `JOINED_BY`."""
         return ()
 
     def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
@@ -606,7 +607,7 @@ def _entry(target: str, partition: str, first: Iterable[str], reasons: Iterable[
 
 
 def _made_first(names: Iterable[str]) -> tuple[str, ...]:
-    """Return a reason for each of the names."""
+    """Return the reason `NAME has to be made first` for each of the names."""
     return tuple(f"{name} has to be made first" for name in names)
 
 
@@ -619,6 +620,6 @@ def _part(
     rho: float | None = None,
     why: str = "",
 ) -> Part:
-    """Return a part that makes these assets, with a hash of why they are due."""
+    """Return a part that makes these assets, whose state is a hash of the due artifacts and their recipes."""
     state = stable_hash([[s.target.parts, s.state, s.recipe.key if s.recipe else s.reasons] for s in due])
     return Part(pool, kind, tuple(assets), state, rho, why or "; ".join(due[0].reasons[:3]), tuple(due))

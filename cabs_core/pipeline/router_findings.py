@@ -15,7 +15,10 @@ LARGE = 200.0
 
 
 def verdicts(summary: RouterSummary) -> dict[str, tuple[bool, str]]:
-    """Return {check: (passed, text)} of the checks same_decisions, latency and size of a router."""
+    """Return {check: (passed, text)} of the checks same_decisions, latency and size of a router.
+
+    All three fail if no bundle was made.
+    """
     if summary.not_made:
         text = f"no router was made: {summary.not_made}"
         return dict.fromkeys(("same_decisions", "latency", "size"), (False, text))

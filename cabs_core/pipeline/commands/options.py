@@ -19,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Return a decorator by which a command takes `pool`, as `NAME` or `--pool NAME`; None if not given."""
+    """Return a decorator by which a command takes `pool`, as `NAME` or `--pool NAME`.
+
+    Args:
+        text: help of the option `--pool`.
+        required: whether a command without a pool is wrong usage. If not, `pool` may be None.
+    """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @click.argument("name", required=False, shell_complete=complete_pool)
@@ -54,7 +59,7 @@ def chain_of(pool: str) -> Chain:
 
 
 def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...]:
-    """Return the rhos that a text names, sorted. Empty for no text, which means all.
+    """Return the rhos that a text names, sorted and without repeats. Empty for no text, which means all.
 
     Args:
         text: such as `0,50,900`, or regimes such as `low,high`.
