@@ -138,10 +138,9 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
 
 
 def _nothing(context: dg.AssetExecutionContext, checks: set[str], why: str) -> Iterator[Any]:
-    """Yield a materialization of nothing, or passed checks, for a cell that is not played.
+    """Yield an empty materialization, or passed checks, for a partition that is not played.
 
-    Cells of logs, and of a pool at a rho of another pool, are finished with no rows, so that a backfill
-    ends well.
+    Partitions of logs, and of a pool at a rho of another pool, end without rows, so that a backfill succeeds.
     """
     results = [
         dg.AssetCheckResult(asset_key=key("replay"), check_name=n, passed=True, description=why)

@@ -9,8 +9,8 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 
-#: how the names of settings begin that a step on another node gets. Credentials are left out, because Ray
-#: shows the values that it is given: nodes have their own
+#: begins of the names of environment variables that a step on another node gets. Credentials are left out,
+#: because Ray shows the values that it is given: nodes have their own
 _PASSED = (
     "CABS_",
     "DAGSTER_HOME",
@@ -25,12 +25,12 @@ EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
 def passed() -> list[str]:
-    """Return NAME=value of this process's places and settings, which steps on a cluster's nodes need."""
+    """Return NAME=value of the environment variables in `_PASSED`, which steps on a cluster's nodes need."""
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 
 def executor() -> dg.ExecutorDefinition:
-    """Return the executor of all jobs. Ray is imported only if it is chosen.
+    """Return the executor of all jobs. Multiprocess has `CABS_WORKERS` workers, or else one for each core.
 
     Raises:
         CabsError: CABS_EXECUTOR names no known executor, or one that is not installed.

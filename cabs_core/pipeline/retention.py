@@ -40,9 +40,9 @@ class Prunable:
 def prunable(
     store: ArtifactStore, older_than_days: float, keep_pools: tuple[str, ...] = ()
 ) -> Iterator[Prunable]:
-    """Yield the traces that are at least so many days old, those of retired pools included.
+    """Yield the traces that are at least `older_than_days` days old, traces of retired pools included.
 
-    Pools in `keep_pools` and pools with predicted answers keep their traces.
+    Pools in `keep_pools` keep their traces, and so do pools with predicted answers unless they are retired.
     """
     now = datetime.now(UTC)
     for prefix in (("replay",), ("retired", "replay")):
@@ -61,9 +61,9 @@ def prunable(
 
 
 def _needs_rounds(pool: str) -> bool:
-    """Return whether estimates of a pool rest on rounds, as of a table with gaps.
+    """Return whether estimates of a pool need the rounds of replays, as they do where answers are predicted.
 
-    False without a valid file.
+    False if the pool has no valid file.
     """
     try:
         return find_pool(pool).pool.predicts

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class AnswersSummary(Summary):
-    """Answers of the models of a collected pool: how many there are and what they cost.
+    """Numbers and costs of the answers of a collected pool's models.
 
     Attributes:
-        prompts: number of prompts with all their answers. prompts_in_all: number of prompts of the source.
-        spent, paid: USD in the run that made it, and in all.
-        in_flight: calls that were under way when an earlier run died.
-        stopped: why it ended early, if it did.
-        lanes: {model: how it did, in words}; counts: {model: {what: number}} of its answers.
-        by_budget: the budget ended it. repriced: sentences about prices that changed.
+        prompts: number of prompts with all their answers; prompts_in_all: number of prompts of the source.
+        spent, paid: USD in the run that made these answers, and in all runs.
+        in_flight: number of calls that were under way when an earlier run died.
+        stopped: why the collection ended early. Empty if it did not.
+        lanes: {model: summary of its calls in words}; counts: {model: {state or figure: number}}.
+        by_budget: whether the budget ended the collection; repriced: sentences about prices that changed.
     """
 
     prompts: int
@@ -55,9 +55,9 @@ class AnswersSummary(Summary):
         }
 
     def outdated(self, chain: Chain) -> list[str]:
-        """Return a reason if the budget that ended the collection allows more now.
+        """Return a reason, as a list of one, if the budget that ended the collection allows more now.
 
-        A budget that is spent was meant so, and the answers stand.
+        While the budget is spent, the answers are up to date.
         """
         if not self.by_budget:
             return []
@@ -81,7 +81,7 @@ class AnswersSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> AnswersSummary:
-    """Ask what has no answer yet, and write the table of answers."""
+    """Ask the models for the answers that are missing, within the budget, and write the table of answers."""
     require_trusted(chain.pool_file)  # before anything is paid for that could not be scored
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:
@@ -103,6 +103,6 @@ def build(
 
 
 def _even(counts: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Return the counts of every model, with a 0 for a name that only other models have."""
+    """Return the counts with equal names for every model: a count that a model lacks is 0."""
     names = list(dict.fromkeys(name for row in counts.values() for name in row))
     return {model: {name: float(row.get(name, 0.0)) for name in names} for model, row in counts.items()}

@@ -41,10 +41,13 @@ class ReplaySummary(Summary):
     """Figures of a policy's replay at one rho.
 
     Attributes:
-        utility, regret: mean per round.
-        error: standard error of the utility over trials and queries. margin: half of its 95 % interval.
-        random_utility: of random play on the same rounds. arms_played: number of different ones.
-        uncertified: rounds played from a solution without certificate.
+        utility, regret: means per round.
+        error: standard error of the utility over trials and queries; margin: half of its 95 % interval. Both
+            are 0 if they are not known.
+        trials: number of trials; rounds: number of rounds in a trial.
+        random_utility: mean utility of random play on the same rounds.
+        arms_played: number of different arms that were played.
+        uncertified: number of rounds played from a solution without certificate.
         lanes: a hash per trial, see `lane_hashes`; trace: findings of `examine`.
     """
 
@@ -64,7 +67,7 @@ class ReplaySummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ReplaySummary:
-    """Replay the policy online over the test split, in all trials."""
+    """Replay the policy online over the test split in all trials, and save its traces to the folder."""
     pool = chain.pool
     rho = target.rho or 0.0
     policy = target.policy or ""
@@ -102,7 +105,7 @@ def build(
 
 
 def play_again(chain: Chain, target: Target) -> tuple[str, str]:
-    """Play the first trial of a replay that is there again, and return (hash in the record, hash now).
+    """Play the first trial of a stored replay again, and return (hash in the record, hash now).
 
     Raises:
         ProvenanceError: the replay or an input is missing, out of date or altered.
@@ -131,7 +134,7 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
 def _again(
     chain: Chain, target: Target, trials: int | Sequence[int]
 ) -> tuple[Record, ReplayProblem, ReplayResult]:
-    """Play trials of a replay that is there again.
+    """Play trials of a stored replay again.
 
     Returns:
         The record of the replay, the problem, and the result of playing now.
@@ -165,7 +168,7 @@ class Folds:
     """The test problems that a replay plays.
 
     Attributes:
-        problems: one per fold. joined: all of them as one, see `join_folds`.
+        problems: one test problem per fold; joined: all of them as one, see `join_folds`.
     """
 
     problems: list[ReplayProblem]
@@ -187,7 +190,7 @@ def play_folds(
     without the fold's queries. The orders of several folds do not depend on the pool's name.
 
     Args:
-        options: tuned settings, one per fold. trials: how many, or a list of their numbers.
+        options: tuned settings, one dict per fold. trials: number of trials, or a list of their numbers.
         progress: as in `replay`.
     """
     if len(folds.problems) == 1:
@@ -219,8 +222,8 @@ def play(
 
     Args:
         options: tuned settings of the policy.
-        trials: how many, or a list of their numbers. progress: as in `replay`.
-        seeds: name that orders and random numbers are drawn by; empty: the pool's.
+        trials: number of trials, or a list of their numbers. progress: as in `replay`.
+        seeds: name from which orders and random numbers follow. Empty: the pool's name.
     """
     if condition_that_changes(pool.replay.condition, "stream"):
         condition = pool.replay.condition
@@ -245,11 +248,11 @@ def play(
 def examine(stored: Any, folds: Folds, trials: int, rounds: int | None) -> dict[str, Any]:
     """Examine a stored replay, and return {"problems": [text], figures}. Without problems the trace is sound.
 
-    Sound means: complete, arms exist, propensities in (0, 1], rewards in [0, 1], no NaN, and no query twice
-    in a trial.
+    A sound trace is complete, has existing arms, propensities in (0, 1], rewards in [0, 1] and no NaN, and
+    has no query twice in a trial.
 
     Args:
-        stored: the trace. trials, rounds: the pool's settings, which say how many rounds are complete.
+        stored: the trace. trials, rounds: the pool's settings, which give the expected number of rounds.
     """
     problems = []
     problem = folds.joined

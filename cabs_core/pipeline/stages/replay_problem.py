@@ -23,7 +23,7 @@ class ReplayProblemSummary(Summary):
     """Sizes of the problems.
 
     Attributes:
-        problems: {split: {what: number}} of the first fold. folds: number of folds.
+        problems: {split: {rounds, arms or offline rows: number}} of the first fold; folds: number of folds.
     """
 
     problems: dict[str, dict[str, int]]

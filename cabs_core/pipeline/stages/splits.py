@@ -40,7 +40,10 @@ class SplitsSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> SplitsSummary:
-    """Assign every query to train, validation or test by whole prompts, under the pool's stress condition."""
+    """Assign every query to train, validation or test by whole prompts, under the pool's stress condition.
+
+    The splits of all folds are written to `splits.parquet`. The first fold's are checked.
+    """
     table = outcomes_of(inputs)
     splits = splits_of_pool(table, chain.pool)
     columns = {split_column(fold): split.tolist() for fold, split in enumerate(splits)}
