@@ -164,7 +164,11 @@ def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
 
 
 def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
-    """Tell the instance the data versions of the sources, for the steps that follow."""
+    """Report the data versions of the sources to the instance, for the steps that follow.
+
+    Args:
+        pending: whether stages and replays that are due change the versions, too.
+    """
     partitions.observe(
         context.instance, partitions.planner_in(context.instance, cabs.store()), pending=pending
     )

@@ -57,10 +57,10 @@ def split_key(partition: str | dg.MultiPartitionKey) -> tuple[str, float]:
 
 
 def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Return the pools that are partitions: your own, and shipped ones that were run or are partitions.
+    """Return the pools that are to be partitions: the user's, and the chosen ones that are shipped.
 
-    Nobody asked for the downloads of the other shipped pools. `cabs run`, the job `pool_chain`, or the pool's
-    name as a new partition in the UI chooses one.
+    A shipped pool is chosen if it was run or is a partition, as other shipped pools would need downloads.
+    `cabs run`, the job `pool_chain`, or the pool's name as a new partition in the UI chooses one.
 
     Args:
         members: the active pools.
@@ -75,7 +75,7 @@ def planner_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Planner:
 
 
 def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Return the pools of the given ones that have been run in this instance."""
+    """Return the given pools whose outcomes were materialized in this instance."""
     run = instance.get_materialized_partitions(key("outcomes"))
     return [member for member in members if member.pool.name in run]
 
@@ -83,8 +83,8 @@ def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[
 def has_log(pool_file: PoolFile) -> bool:
     """Return whether `off_policy` has something to estimate from.
 
-    That is so if the pool's source is a log, or if its router's log holds a score. A log that cannot be read
-    counts: the run that reads it says why.
+    That is so if the pool's source is a log, or if the log of its router or pool file is a router's log with
+    a score or a file of another format. A log that cannot be read counts: the run that reads it says why.
     """
     if pool_file.pool.logged:
         return True
@@ -109,13 +109,13 @@ def has_log(pool_file: PoolFile) -> bool:
 def follow(
     instance: dg.DagsterInstance, members: Iterable[PoolFile], errors: Iterable[PoolError] = ()
 ) -> bool:
-    """Make the partitions of an instance those of the given pools, the rhos in numeric order.
+    """Make the partitions of an instance equal to the given pools, with the rhos in numeric order.
 
     The instance is changed directly, and not by the requests of a sensor: Dagster refuses requests that
     delete a key and add it again elsewhere.
 
     Args:
-        errors: of pool files that cannot be read just now. Partitions that may be theirs stay.
+        errors: errors of pool files that cannot be read. Partitions that may belong to these files stay.
 
     Returns:
         True if a partition was added or deleted.
@@ -159,7 +159,7 @@ def _follow(
 
 
 def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "") -> None:
-    """Make the partitions of an instance those of the active pools.
+    """Make the partitions of an instance equal to the active pools that `chosen` returns.
 
     Args:
         name: a pool that becomes a partition although it is a shipped one that was never run. Empty: none.
@@ -199,10 +199,10 @@ def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
-    """Return the settings that the stages of a pool read, and hashes of the files that the pool file names.
+    """Return {setting: value} of what the stages of a pool read, and hashes of the files that it names.
 
     Raises:
-        PoolError: a file that it names is not there.
+        PoolError: a file that the pool file names does not exist.
     """
     values = {"policies": list(pool_file.pool.policies)} | pool_file.external_files()
     for stage in (*POOL_STAGES.values(), REPLAY):
@@ -213,11 +213,11 @@ def settings_of(pool_file: PoolFile) -> dict[str, Any]:
 def observe(
     instance: dg.DagsterInstance, planner: Planner, *, sources: bool = True, pending: bool = True
 ) -> dict[str, list[str]]:
-    """Tell the instance what the pool files say, and what the sources of marts and pages hold now.
+    """Report to an instance the settings of pools and the data versions of the sources of marts and pages.
 
     Args:
-        sources: False if the sources are about to change, so that only the pool files are reported.
-        pending: see `Planner.versions`.
+        sources: whether the sources are reported. False if they are about to change.
+        pending: whether stages and replays that are due change the versions, too.
 
     Returns:
         {pool: what changed in its settings since the instance was told last, in words}.
@@ -233,7 +233,7 @@ def observations(
 ) -> tuple[list[dg.AssetObservation], dict[str, list[str]]]:
     """Return the observations that an instance does not know yet, and {pool: changed settings, in words}.
 
-    Args: see `observe`.
+    The arguments are those of `observe`.
     """
     events = list[dg.AssetObservation]()
     settings = dict[str, list[str]]()

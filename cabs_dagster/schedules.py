@@ -18,7 +18,7 @@ from cabs_dagster.partitions import planner_in, run_here
 
 
 def _weekly() -> dg.ScheduleDefinition:
-    """Return the schedule that asks once a week for what is due."""
+    """Return the schedule that requests a run once a week for each pool of which something is due."""
 
     @dg.schedule(
         name=named("weekly_rerun"),
@@ -69,7 +69,7 @@ def _nightly(
     """Return a schedule that requests a job every night for each pool that was run in the instance.
 
     Args:
-        job: requested job; name: of the schedule, without `nightly_`; hour: 0 to 23.
+        job: requested job; name: name of the schedule without `nightly_`; hour: 0 to 23.
         text: description of the schedule.
         config: returns the run config for the time at which the schedule fires.
         takes: returns whether a pool, given by its name, takes part.

@@ -84,7 +84,7 @@ def add(file: Path, trust_commands: bool, today: str | None) -> None:
 
 
 def _show_receipt(given: PoolFile) -> None:
-    """Print what was read of a log, what was left out, and what was not read, if the log can be read."""
+    """Print what was read of a pool's log, what was left out and what was not read, if it has one."""
     from cabs_core.data.outcomes.from_logs import receipt_of_pool
 
     with suppress(CabsError):  # the error of the overview is shown
@@ -94,10 +94,12 @@ def _show_receipt(given: PoolFile) -> None:
 
 
 def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | None:
-    """Return the model that is used today, as the option or the answer says; None if it stays as it is.
+    """Return the model that the pool file is to name as today's, from the option or from the user's answer.
+
+    None leaves the file as it is: it names one already, or nobody can be asked.
 
     Raises:
-        UsageError: the option names no model, or the file says it already.
+        UsageError: the option names no model, or another one than the file.
     """
     from cabs_core.data.pool_files.pool import TODAY_NONE
 
@@ -121,10 +123,10 @@ def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | 
 
 
 def _approve_commands(given: PoolFile, trust_commands: bool) -> None:
-    """Ask for the commands of a pool file that were not approved on this machine as they are now.
+    """Ask the user to approve the commands of a pool file that were not approved before as they are now.
 
     Raises:
-        UntrustedCommand: they were not approved now, either.
+        UntrustedCommand: the user did not approve them.
     """
     from cabs_core.data.collect.trust import UntrustedCommand, trust, untrusted
 
@@ -245,7 +247,7 @@ def restore(name: str) -> None:
 
 
 def _make_results(name: str = "") -> None:
-    """Register the partitions of the active pools, and make marts and leaderboard of what is there now.
+    """Register the partitions of the active pools, and make the marts, reports and leaderboard that are due.
 
     Args:
         name: a pool that becomes active.

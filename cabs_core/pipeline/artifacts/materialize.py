@@ -37,11 +37,11 @@ class Options:
 
 @dataclass(frozen=True)
 class Made:
-    """An artifact that is there now.
+    """An artifact after a run, with its record and its local folder.
 
     Attributes:
-        reused: nothing was computed, it was there already.
-        reasons: why it was computed.
+        reused: whether the artifact was fresh, so that nothing was computed.
+        reasons: why it was computed. Empty if it was not.
     """
 
     record: Record
@@ -57,10 +57,10 @@ Builder = Callable[[Chain, Target, Path, dict[str, Path], Options], Summary]
 def make_artifact(
     chain: Chain, target: Target, options: Options | None = None, *, build: Builder | None = None
 ) -> Made:
-    """Make a stage or a replay of a pool unless it is there and fresh.
+    """Make a stage or a replay of a pool, unless the artifact is fresh and `options.force` is not set.
 
     Args:
-        build: its work; None: `build` of the module that the stage names.
+        build: function that makes the files. None: `build` of the module that the stage names.
 
     Raises:
         ProvenanceError: an input is missing, out of date or altered.
@@ -86,10 +86,7 @@ def make_artifact(
 
 
 def _give_back() -> None:
-    """Return freed memory to the system.
-
-    Allocators keep it, and the next stage's memory would come on top.
-    """
+    """Return freed memory to the system, as allocators keep it and the next stage needs more on top."""
     arrow = sys.modules.get("pyarrow")
     if arrow is not None:
         arrow.default_memory_pool().release_unused()

@@ -77,7 +77,7 @@ def _answer(pool: str | None, goal: str) -> None:
 
 
 def _opened(page: Path) -> bool:
-    """Return whether a browser took the page."""
+    """Open a page in a browser, and return whether one could be opened."""
     try:
         return webbrowser.open(page.as_uri())
     except (webbrowser.Error, OSError):
@@ -197,7 +197,7 @@ def evaluate(
 def _log_file(
     path: str | None, written: str | None, columns: Sequence[str], score_range: tuple[float, float] | None
 ) -> LogFile | None:
-    """Return the log that the options name, or None if they name none.
+    """Return the log that the options of `evaluate` describe, or None if they name no log.
 
     Raises:
         click.UsageError: the options do not fit together, or a value is not valid.
@@ -229,7 +229,7 @@ def _log_file(
 
 
 def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
-    """Print a table of the doubly robust estimates of utility."""
+    """Print a table of the doubly robust estimates of utility, with refused policies and their reasons."""
     first = rows[0]
     click.echo(f"{first['n']} scored decisions on {first['groups']} prompts; utility by DR, 95 % intervals")
     if first["assumed"]:
@@ -257,7 +257,7 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _ends(row: Mapping[str, Any]) -> str:
-    """Return an interval in words."""
+    """Return the interval of an estimate as `[low, high]`, or `none`."""
     if row["low"] is None:
         return "none"
     return f"[{row['low']:.4f}, {row['high']:.4f}]"

@@ -25,9 +25,9 @@ class OffPolicySummary(Summary):
     """Estimates from a log: what the pool's policies would have earned.
 
     Attributes:
-        decisions: number of decisions of the log that count.
-        read: how the log was read, a line each; refused: policies that it cannot evaluate, and why.
-        estimates: doubly robust ones of utility, a row for each policy and rho.
+        decisions: number of decisions of the log on which the estimates rest.
+        read: lines on how the log was read; refused: policies that the log cannot evaluate, and why.
+        estimates: doubly robust estimates of utility, a row for each policy and rho.
     """
 
     decisions: int
