@@ -68,7 +68,7 @@ def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Ma
 
 
 def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the metadata of a page: its address, its text and its plots."""
+    """Return the metadata of a page: its address, text, figures and plots, and its provenance."""
     summary = made.record.summary
     values: dict[str, Any] = {"link": _link(made, parts)}
     if summary.get("_markdown"):

@@ -1,7 +1,7 @@
 """Tags of the runs of a chain, and which runs an instance has under way.
 
-A run that a sensor or a schedule began has the tag `cabs/chain`. The tag holds the run key that began the
-chain.
+A run that a sensor or a schedule began has the tag `cabs/chain`. The tag holds the identity of the chain,
+with which the run keys of its parts begin.
 """
 
 import time
@@ -23,7 +23,7 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
     """Return the names of the pools of which a run is queued or under way.
 
     Args:
-        chains: count only the runs that a sensor or a schedule began.
+        chains: whether only the runs of chains that a sensor or a schedule began count.
     """
     pools = set()
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):

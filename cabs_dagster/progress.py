@@ -40,7 +40,8 @@ def _event_of(record: logging.LogRecord) -> dg.DagsterEvent | None:
 def _is_news(record: logging.LogRecord) -> bool:
     """Return whether a log record is printed.
 
-    That is so if its level is at least INFO, or if it says that a step waits for a slot.
+    That is so if its level is at least INFO and it reports no failure in `_FAILURES`, or if it says that a
+    step waits for a slot.
     """
     event = _event_of(record)
     if event is not None and event.event_type in _FAILURES:
@@ -60,7 +61,7 @@ def _pool_waited_for(record: logging.LogRecord) -> str:
 
 
 class _Line(logging.Formatter):
-    """Formatter that prints the message alone: Dagster puts job, run and step before the message."""
+    """Formatter that prints the first line of the message, without the job, run and step before it."""
 
     def format(self, record: logging.LogRecord) -> str:
         pool = _pool_waited_for(record)

@@ -12,12 +12,12 @@ def table_of(chain: Chain, *, examples: bool = True, anyway: bool = False) -> Ro
     """Return the rules of a pool's answer as a routing table.
 
     Args:
-        examples: keep prompts. anyway: although artifacts are of older data, or the rules may not be
-            recommended.
+        examples: keep prompts as examples of the tasks.
+        anyway: return the table although artifacts are of older data or the rules may not be recommended.
 
     Raises:
-        ProvenanceError: the chain has not been run, or not on the data at hand. ResultError: the pool has no
-            rules, or they may not be recommended.
+        ProvenanceError: the chain has not been run, or not on the data at hand. ResultError: the pool is
+            a log or has no rules, or the rules may not be recommended.
     """
     pool = chain.pool
     if pool.logged:

@@ -90,7 +90,7 @@ def open_instance() -> Iterator[dg.DagsterInstance]:
 
 
 def _explanation(settings: Path, error: Exception) -> str:
-    """Return what is wrong with the settings or the database behind them, and what to do."""
+    """Return a sentence on why the instance cannot be opened, with what to do about it."""
     text = str(error)
     variable = re.search(r'environment variable "(\w+)" which is not set', text)
     if variable:

@@ -50,13 +50,16 @@ def expand(module: str) -> Iterator[str]:
         yield ".".join((PACKAGE, *parts)).removesuffix(".__init__")
 
 
-#: fields of statements that hold statements; docstrings, imports and `if TYPE_CHECKING:` are found without
-#: looking elsewhere
+#: fields of a statement that hold statements, which are all places of docstrings, imports and
+#: `if TYPE_CHECKING:`
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
 def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
-    """Drop docstrings and `if TYPE_CHECKING:` blocks, which do nothing, below a node; return its imports."""
+    """Drop docstrings and `if TYPE_CHECKING:` blocks below a node in place, and yield the remaining imports.
+
+    An import is (module, name), with an empty name for `import module`.
+    """
     for name in _BLOCKS:
         block = getattr(node, name, None)
         if not isinstance(block, list):
@@ -77,6 +80,7 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def _is_docstring(first: list[ast.AST]) -> bool:
+    """Return whether a list begins with a statement that is a text alone."""
     if first and isinstance(first[0], ast.Expr):
         value = first[0].value
     else:
@@ -96,7 +100,7 @@ def _without_types(node: ast.AST) -> list[ast.AST]:
 
 @dataclass(frozen=True)
 class SourceCode:
-    """A hash of what a source file does, and its imports of `cabs_core` as (module, name or "")."""
+    """A hash of the behaviour of a source file, and its imports of `cabs_core` as (module, name or "")."""
 
     behaviour: str
     imports: tuple[tuple[str, str], ...]
@@ -110,7 +114,11 @@ def read_source(path: Path) -> SourceCode:
 
 @cache
 def _parsed(path: Path, stamp: tuple[int, ...]) -> SourceCode:
-    """Parse a file. The stamp makes a changed file another key of the cache."""
+    """Parse a file, or return the result of an earlier process.
+
+    Args:
+        stamp: times of change, size and inode of the file, so that a changed file is parsed again.
+    """
     source = path.read_bytes()
     key = hashlib.sha256(_reader() + source).hexdigest()
     known = _known()
@@ -138,7 +146,10 @@ def _reader() -> bytes:
 
 @cache
 def _known() -> _Known:
-    """Return what earlier processes parsed, {hash of a file and of its reader: its behaviour and imports}."""
+    """Return {hash of a file and of its reader: its behaviour and imports} of what earlier processes parsed.
+
+    This process adds to the dict what it parses itself.
+    """
     try:
         known: _Known = json.loads(_KNOWN.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -147,7 +158,7 @@ def _known() -> _Known:
 
 
 def _keep_known(before: int) -> None:
-    """Write what this process has parsed beyond the first `before` entries, if it may."""
+    """Write the parsed files to disk if there are more than `before` and Python may write bytecode."""
     known = _known()
     if len(known) > before and not sys.dont_write_bytecode:
         with suppress(StorageError):
@@ -155,7 +166,7 @@ def _keep_known(before: int) -> None:
 
 
 def _origin(module: str, name: str) -> str:
-    """Return the module from which `from module import name` takes the name: packages only pass names on."""
+    """Return the module that defines the name of `from module import name`, where packages pass names on."""
     if not name or module_file(f"{module}.{name}") is not None:
         if name:
             return f"{module}.{name}"
@@ -175,7 +186,7 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
         stop: modules that are left out, with everything that only they import.
 
     Raises:
-        LookupError: a starting module does not exist, which would silently pin the version.
+        LookupError: a starting module does not exist, or there is none. No change would then be noticed.
     """
     queue = [name for module in modules for name in expand(module)]
     missing = [module for module in queue if module_file(module) is None and module.startswith(PACKAGE)]

@@ -27,7 +27,7 @@ class Summary:
 
     @classmethod
     def of(cls, record: Record) -> Self:
-        """Return what the stage found when it made the artifact of this record.
+        """Return the summary that the stage wrote into the record of its artifact.
 
         Raises:
             ProvenanceError: another version of the stage's code wrote the summary.
@@ -37,13 +37,18 @@ class Summary:
         return cls(**record.summary)
 
     def shown(self) -> dict[str, Any]:
-        """Return {words: figure, text, or rows with equal keys} for people, in the order of display."""
+        """Return {words: figure, text, or rows with equal keys} for people, in the order of display.
+
+        A class without figures of its own shows the number of rows.
+        """
         if self.rows is None:
             return {}
         return {"rows": self.rows}
 
     def outdated(self, chain: Any) -> list[str]:
-        """Return why the stage is to be made again although nothing changed. Stages that go on override this.
+        """Return reasons to make the stage again although nothing changed.
+
+        There is none unless a class overrides this method, as that of a stage with `goes_on` does.
 
         Args:
             chain: the `Chain` of the pool.
@@ -51,5 +56,5 @@ class Summary:
         return []
 
     def lines(self) -> list[str]:
-        """Return the figures as lines for a terminal. Stages that `cabs collect` makes override this."""
+        """Return the figures as lines for a terminal: none, but for the stages that `cabs collect` makes."""
         return []

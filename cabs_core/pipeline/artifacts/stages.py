@@ -26,19 +26,20 @@ class Stage:
     in those modules, because planning reads all of them, and the modules import packages that take seconds.
 
     Attributes:
-        name: of the stage, its asset and its module.
-        only: kind of source whose pools have this stage; empty: all pools.
+        name: name of the stage, its asset and its module.
+        only: kind of source whose pools have this stage in their chain. Empty: all pools.
         inputs: stages whose artifacts are read.
         settings: dotted fields of the pool file that matter, such as `replay.condition`.
-        code: modules that it runs by name, which no import statement shows; `package.*` is all of a package.
+        code: modules that the stage runs by name, which no import statement shows; `package.*` is all of a
+            package.
         volatile: files with wall-clock measurements, which are no part of the content.
-        over_policies: it runs every policy of the pool, so that each one's code matters.
-        chooses: it compares all policies, so that a run over some of them leaves it out.
-        by_policy: it is made policy by policy, as a run over some of them asks, and its summary has `parts`.
-        pays: it may pay for calls (of models, of a judge), so it is made only if a run is to pay.
-        goes_on: an artifact may be made again though nothing changed: `outdated` of its summary says why.
-        checks: its summary holds the results of checks of data.
-        shown: when a report shows what it holds, beside the marts: always, or with estimates from a log.
+        over_policies: whether the stage runs every policy of the pool, so that each policy's code matters.
+        chooses: whether the stage compares all policies, so that a run over some of them leaves it out.
+        by_policy: whether a run over some policies makes the stage for these alone. Its summary has `parts`.
+        pays: whether the stage may pay for calls (of models, of a judge). Only a run that pays then makes it.
+        goes_on: whether `outdated` of the summary may ask for the stage again though nothing changed.
+        checks: whether the summary holds the results of checks of data.
+        shown: when a report shows the stage's content beside the marts: always, or with estimates from a log.
     """
 
     name: str
@@ -56,15 +57,15 @@ class Stage:
     shown: Literal["", "always", "with estimates"] = ""
 
     def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
-        """Return further stages that are read for this pool."""
+        """Return the stages that are read for this pool beside `inputs`."""
         return ()
 
     def settings_of(self, pool: ModelPool) -> tuple[str, ...]:
-        """Return further settings that matter for this pool."""
+        """Return the settings that matter for this pool beside `settings`."""
         return ()
 
     def code_of(self, pool: ModelPool) -> tuple[str, ...]:
-        """Return further modules, which the pool names."""
+        """Return the modules that this pool names (of its source or encoder), whose code matters, too."""
         return ()
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
@@ -77,7 +78,7 @@ class Stage:
         return f"cabs_core.pipeline.stages.{self.name}"
 
     def summary(self, record: Record) -> Summary:
-        """Return what the stage found, as the class of its module, such as `SplitsSummary` of `splits`."""
+        """Return the stage's summary in a record, of the class in its module, such as `SplitsSummary`."""
         kind = f"{self.name.title().replace('_', '')}Summary"
         summary: Summary = getattr(import_module(self.module), kind).of(record)
         return summary
@@ -105,7 +106,7 @@ _DATA = ("outcomes", "splits", "prompt_embeddings")
 class Answers(Stage):
     """Answers of a pool's models to its prompts.
 
-    Paid answers are kept by content beside the artifacts, so making this again asks nothing twice.
+    Paid answers are kept by content beside the artifacts, so that making the stage again asks nothing twice.
     """
 
     name = "answers"
@@ -120,7 +121,7 @@ class Answers(Stage):
 
 
 class Scores(Stage):
-    """Scores of those answers."""
+    """Scores of the collected answers."""
 
     name = "scores"
     only = "collect"
@@ -237,7 +238,7 @@ class Router(Stage):
 class OffPolicy(Stage):
     """Estimates from a log, in the place of replays.
 
-    A table's policies are replayed. Estimates from the log of a table's router are made on request.
+    A pool whose source is a table has replays instead, and estimates from its router's log only on request.
     """
 
     name = "off_policy"
@@ -284,7 +285,7 @@ _IN_ORDER: tuple[Stage, ...] = (
 #: {name: stage}, in the order in which the stages of a pool are made
 POOL_STAGES: dict[str, Stage] = {stage.name: stage for stage in _IN_ORDER}
 REPLAY = Replay()
-#: what a model that a pool gained needs to join the deployed router: its answers, and which are held out
+#: stages that a new model of a pool needs to join the deployed router: its answers, and which are held out
 JOINED_BY = ("outcomes", "splits")
 
 
@@ -300,9 +301,9 @@ def pick(pool: ModelPool, settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 class _Identity:
-    """A pool as a key of a cache, equal to itself alone.
+    """A pool as a key of a cache, equal only to the key of the same object.
 
-    Comparing all settings of pools would take longer than reading those that are asked for.
+    To compare all settings of two pools would take longer than to read the settings that are asked for.
     """
 
     def __init__(self, pool: ModelPool):
@@ -317,7 +318,7 @@ class _Identity:
 
 @lru_cache(maxsize=64)
 def _picked(key: _Identity, settings: tuple[str, ...]) -> dict[str, Any]:
-    """Return the settings of a pool. All replays of a pool have the same, so they are read once."""
+    """Return the settings of a pool, which are read once because all its replays have the same."""
     pool = key.pool
     data = pool.model_dump(mode="json") | _derived(pool)
     picked: dict[str, Any] = {}
@@ -345,8 +346,8 @@ class Target:
     """Artifact that can be made: a stage of a pool, or one policy of a pool at one rho.
 
     Attributes:
-        stage: name of the stage, `replay` of a replay.
-        rho, policy: of a replay, else None. rho is in score units per USD.
+        stage: name of the stage, `replay` for a replay.
+        rho, policy: rho in score units per USD and policy of a replay, None for any other stage.
     """
 
     stage: str
@@ -428,7 +429,7 @@ def stage_code_version(name: str, *chosen: str) -> str:
     """Return the code version of a pool stage.
 
     Args:
-        chosen: modules of the pool's source, encoder or own scores.
+        chosen: modules of the pool's source or encoder, see `Stage.code_of`.
     """
     return code_version((*stage_modules(name), *filter(None, chosen)), COVERED)
 
