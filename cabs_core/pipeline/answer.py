@@ -27,8 +27,8 @@ def answer_for_chain(
     """Return the answer of a pool whose chain has run.
 
     Args:
-        evidence: its replays; None for a log, which is not replayed.
-        goal: a goal to answer by the same rows; None if there is none.
+        evidence: the replays of the pool. None for a log, which is not replayed.
+        goal: a goal to answer from the same rows. None: no goal is answered.
         anyway: answer although artifacts are of older data, or of data that failed a check since.
 
     Raises:
@@ -86,9 +86,10 @@ def _people(chain: Chain, table: Outcomes) -> np.ndarray | None:
 
 
 def _validation_plays(chain: Chain) -> pd.DataFrame | None:
-    """Return the plays on the validation queries of the folds at hand; None if they were not played.
+    """Return the policies' plays on the validation queries of every fold, or None if there are none.
 
-    Plays of other folds would be those of policies that were fitted on prompts which are judged now.
+    Plays from an earlier division into folds do not count: their policies were fitted on prompts that are now
+    held out.
     """
     from cabs_core.pipeline.stages.router import VALIDATION_PLAYS  # noqa: PLC0415  (numba takes seconds)
 
@@ -119,7 +120,7 @@ def evidence_for_chain(chain: Chain) -> Evidence | None:
     """Return the replays behind the pool's marts; None for a log.
 
     Raises:
-        ResultError: no replay is in the marts, or the problem that they are of is gone.
+        ResultError: no replay is in the marts, or the replay problem of the marts is gone.
     """
     from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
 

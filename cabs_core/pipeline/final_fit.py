@@ -14,13 +14,13 @@ from cabs_core.router.ingredients import Ingredients
 
 
 def fit_on_all_rows(pool: ModelPool, inputs: dict[str, Path], policy: str) -> Ingredients:
-    """Return what a router of this policy is made of, with every row for training or for validation.
+    """Return the ingredients of a router of this policy, with every row used for training or validation.
 
-    The rows that the first fold tests join its train rows; its validation rows stop and choose, as in every
-    fold. No row is left to judge this router on: the answer judged it in folds.
+    The test rows of the first fold join its train rows. Its validation rows stop training and choose
+    settings, as in every fold. No row is left to judge this router on: the answer judged it in folds.
 
     Args:
-        inputs: folders of outcomes, splits and embeddings.
+        inputs: {stage: folder} of the inputs of stage `router`.
     """
     read = Ingredients.read(inputs)
     data = FoldData.read(inputs)

@@ -34,11 +34,13 @@ def run_checks(
     audit: bool = True,
     notify: Callable[[str], None] = lambda text: None,
 ) -> list[Case]:
-    """Evaluate the checks of everything that is there of a pool, recorded in the instance.
+    """Evaluate the checks of the present artifacts of a pool, in runs that the instance records.
+
+    Where replays are made from a stage that is out of date, neither they nor the marts are checked.
 
     Args:
-        rhos: check the replays at these only. Empty: all of the pool's.
-        audit: play one trial of a sample of the replays again, too.
+        rhos: rhos at which replays are checked. Empty: all of the pool's.
+        audit: whether one trial of a sample of the replays is played again, too.
         notify: called with words on what is checked next.
 
     Raises:
@@ -58,10 +60,10 @@ class _Gate:
     """Evaluation of the checks of one pool.
 
     Attributes:
-        rhos: at which a policy was replayed.
-        fault: the first stage that is there and out of date; None if all are up to date.
-        waiting: assets that are there and made from that stage, so that their checks wait.
-        cases: what the checks said so far.
+        rhos: the rhos at which a policy was replayed.
+        fault: the first stage that is out of date; None if all are up to date.
+        waiting: present assets that are made from that stage, so that their checks wait.
+        cases: results of the checks so far.
     """
 
     def __init__(
@@ -137,7 +139,7 @@ class _Gate:
         self.cases += _evaluate(self.instance, job_names.RESULTS, self.pool.name, keys)
 
     def _report(self, asset: str, check: str, outcome: CheckOutcome, text: str) -> None:
-        """Add what the gate itself found."""
+        """Add a case that the gate itself found."""
         self.cases.append(Case(_place(asset, self.pool.name), check, outcome, text))
 
     def _text_of(self, fault: Status) -> str:
@@ -165,7 +167,7 @@ def _is_made(chain: Chain, asset: str) -> bool:
 
 
 def _first_fault(planner: Planner, pool: str, made: Sequence[str]) -> tuple[Status | None, list[str]]:
-    """Return the first stage that is there and out of date, and the assets whose checks wait for that stage.
+    """Return the first stage that is out of date, and the assets whose checks wait for that stage.
 
     Args:
         made: the assets of the pool that were made.
@@ -203,7 +205,7 @@ def _ended_by_budget(chain: Chain) -> str:
 
 
 def _by_job(assets: Iterable[str]) -> dict[str, list[str]]:
-    """Return {job: the assets of the given ones whose checks the job has}."""
+    """Return {job: those of the given assets whose checks the job has}."""
     jobs_of = {"deployed_router": job_names.DEPLOY}
     jobs_of |= dict.fromkeys(job_names.COLLECTED, job_names.COLLECT)
     by_job: dict[str, list[str]] = {}
@@ -219,7 +221,7 @@ def _evaluate(
     keys: set[dg.AssetCheckKey],
     assets: Collection[dg.AssetKey] = (),
 ) -> list[Case]:
-    """Evaluate checks in a run and return what each of them said.
+    """Evaluate checks in a run, and return a case for each, `broken` for a check without a result.
 
     Args:
         name: the job that has the checks.
@@ -248,7 +250,7 @@ def _evaluate(
 
 
 def _outcome(check: dg.AssetCheckEvaluation) -> CheckOutcome:
-    """Return how a check ended."""
+    """Return `passed`, or `error` or `warning` by the severity of a failed check."""
     if check.passed:
         return "passed"
     if check.severity == dg.AssetCheckSeverity.ERROR:

@@ -27,12 +27,13 @@ class Finding:
     """State of one artifact.
 
     Attributes:
-        state: fresh: nothing to do; stale: there is one, made from something else, or damaged; missing: there
-            is none; waiting: an input has to be made first, so that nothing is known yet; blocked: an input
-            failed a check.
-        reasons: why it is not fresh.
-        recipe: what it would be made from; None while waiting or blocked.
-        record: the record that is there, if any.
+        state: fresh: nothing to do; stale: the artifact was made from something else, or is damaged; missing:
+            there is none; waiting: an input has to be made first, so that nothing is known yet; blocked: an
+            input failed a check.
+        reasons: why the artifact is not fresh.
+        recipe: recipe by which the artifact would be made now. None while it waits, is blocked or has no
+            recipe because of a fault.
+        record: record of the present artifact, if any.
     """
 
     state: State
@@ -65,31 +66,31 @@ class Artifact(Protocol):
         """The artifacts that have to be up to date before this one can be made."""
 
     def record(self) -> Record | None:
-        """Return the record that is there, or None if nothing was made yet.
+        """Return the record of the present artifact, or None if nothing was made yet.
 
         Raises:
-            ProvenanceError: there is one, and it cannot be read.
+            ProvenanceError: the record cannot be read.
         """
 
     def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
-        """Return what the artifact would be made from now.
+        """Return the recipe by which the artifact would be made now.
 
         Args:
             inputs: {name: record} of `inputs`, which are all up to date.
 
         Raises:
-            ProvenanceError: a file that it is made from was altered.
+            ProvenanceError: a file that the artifact is made from was altered.
         """
 
     def faults(self, record: Record) -> list[str]:
-        """Return why it is to be made again although its recipe did not change, such as a damaged file."""
+        """Return why the artifact is out of date though its recipe did not change, such as a damaged file."""
 
 
 def examine(artifact: Artifact, finding_of: Callable[[Artifact], Finding]) -> Finding:
     """Return the state of an artifact: the only rule of freshness.
 
     Args:
-        finding_of: gives the state of an input. The caller may remember states.
+        finding_of: returns the state of an input. The caller may remember states.
     """
     try:
         record = artifact.record()
@@ -120,7 +121,7 @@ def examine(artifact: Artifact, finding_of: Callable[[Artifact], Finding]) -> Fi
 
 
 class Findings:
-    """States of artifacts by name, each examined once. Make a new object to see changes on disk."""
+    """States of artifacts by name, each examined once. An object sees no later change on disk."""
 
     def __init__(self) -> None:
         self._known: dict[str, Finding] = {}
@@ -141,13 +142,13 @@ class Status(Finding):
 
 @dataclass(frozen=True)
 class OlderData:
-    """Reasons why figures that are there are not of the data, settings and code at hand.
+    """Reasons why present figures are not of the data, settings and code at hand.
 
-    No verdict rests on them.
+    No verdict rests on such figures.
 
     Attributes:
         reasons: what failed a check or changed.
-        made: when the figures' artifacts were made, UTC, ISO 8601.
+        made: when the oldest artifact of these figures was made, UTC, ISO 8601.
         since: when a check failed, UTC, ISO 8601. Empty if something changed instead.
     """
 
@@ -224,7 +225,7 @@ class Chain:
         return self._known[target.parts]
 
     def forget(self, target: Target) -> None:
-        """Forget the state of a target and of whatever may depend on the target."""
+        """Forget the state of a target and of all targets that may depend on it."""
         self.__dict__.pop("_older_figures", None)
         if target.policy is None:
             self._known.clear()
@@ -232,9 +233,11 @@ class Chain:
             self._known.pop(target.parts, None)  # nothing of the chain is made from a replay
 
     def _examine(self, target: Target) -> Status:
+        """Return the state of a target, which is examined now."""
         return Status(target=target, **vars(examine(_OfPool(self, target), self._finding)))
 
     def _finding(self, artifact: Artifact) -> Finding:
+        """Return the state of an input of a stage, from memory if it was examined before."""
         assert isinstance(artifact, _OfPool)  # a stage is made from stages alone
         return self.status(artifact.target)
 
@@ -270,7 +273,7 @@ class Chain:
         return self.verified(target)
 
     def made(self, target: Target) -> Record:
-        """Return the record of an artifact that is there, up to date or not.
+        """Return the record of a present artifact, up to date or not.
 
         Raises:
             ProvenanceError: there is none.
@@ -284,7 +287,7 @@ class Chain:
         )
 
     def verified(self, target: Target) -> Path:
-        """Return the folder of an artifact that is there, stale or not, its files compared with its record.
+        """Return the folder of a present artifact, stale or not, after comparing its files with its record.
 
         Raises:
             ProvenanceError: there is none, or a file was altered.
@@ -292,7 +295,7 @@ class Chain:
         return self.store.verified(target.parts, self.made(target))
 
     def _first_problem(self, target: Target) -> Status | None:
-        """Return the state of the first artifact that keeps a target from being up to date, or None."""
+        """Return the state of the first of a target's inputs, or of itself, that is not fresh, or None."""
         status = self.status(target)
         if status.state == "fresh":  # so is whatever it is made from
             return None
@@ -302,9 +305,9 @@ class Chain:
     def older_figures(self) -> OlderData | None:
         """Return why the figures in marts and report are of older data, or None if they are up to date.
 
-        A stage that failed, a failed check, a table that is gone and a change that nobody ran all count:
-        figures made before are not those of the data, settings and code at hand. Policies and rhos that were
-        not played yet do not count: a report of a part says that it is one.
+        A stage that failed, a failed check, a missing table and a change after the last run all count, since
+        earlier figures are not of the data, settings and code at hand. Policies and rhos that were not played
+        yet do not count: a report says that it lacks them.
         """
         return self._older_figures
 
@@ -319,7 +322,7 @@ class Chain:
     def older_data(self, targets: Iterable[Target]) -> OlderData | None:
         """Return why figures made from these artifacts are of older data, or None if all are up to date.
 
-        An artifact that is not there has no figures, so it is passed over.
+        Missing artifacts are passed over, since they have no figures.
         """
         reasons: dict[str, None] = {}
         made = ""
@@ -349,10 +352,10 @@ class Chain:
         return None
 
     def require_current(self, targets: Iterable[Target]) -> None:
-        """Check that none of these artifacts is there and of older data.
+        """Check that none of the present ones of these artifacts is of older data.
 
         Raises:
-            ProvenanceError: one is; the message says why.
+            ProvenanceError: one is of older data; the message says why.
         """
         older = self.older_data(targets)
         if older is not None:

@@ -108,7 +108,7 @@ def play_again(chain: Chain, target: Target) -> tuple[str, str]:
     """Play the first trial of a stored replay again, and return (hash in the record, hash now).
 
     Raises:
-        ProvenanceError: the replay or an input is missing, out of date or altered.
+        ProvenanceError: the replay is missing, or an input is missing, out of date or altered.
     """
     record, _, again = _again(chain, target, [0])
     return ReplaySummary.of(record).lanes[0], lane_hashes(again)[0]

@@ -20,7 +20,7 @@ from cabs_core.pipeline.artifacts.results import Summary
 if TYPE_CHECKING:
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
-#: files of a fold: {policy: its entry}, and {policy: seconds}
+#: files of a fold: {policy: its chosen options and their lead}, and {policy: seconds of its tuning}
 CHOSEN = "tuning.json"
 TIMES = "timing.json"
 _EVERY_SECONDS = 10.0
@@ -28,10 +28,10 @@ _EVERY_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True)
 class TuningSummary(Summary):
-    """Settings that were chosen for the policies.
+    """Summary of the settings that were chosen for the policies.
 
     Attributes:
-        tuned: number of policies tuned in this run.
+        tuned: number of policies, with or without a grid, that were not kept from an earlier tuning.
         choices: a row for each fold and policy with a grid.
     """
 
@@ -98,7 +98,7 @@ def _row(policy: str, entry: dict[str, Any], fold: int | None) -> dict[str, Any]
 
 
 def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], None]:
-    """Return a function that says how far tuning is, when a policy begins and every ten seconds."""
+    """Return a function that reports the progress of tuning when a policy begins and every ten seconds."""
     last: dict[str, float] = {}
     if folds > 1:
         of_fold = f", fold {fold + 1} of {folds}"
