@@ -84,9 +84,9 @@ def _version_spec(
     """Return the spec of an asset that has a data version and no content.
 
     Args:
-        path: path of its key.
-        text: begin of its description.
-        where: its partitions.
+        path: path of the asset's key.
+        text: first sentence of the asset's description.
+        where: the asset's partitions.
     """
     return dg.AssetSpec(
         **specs.common("marts", VERSIONS, "python", path=path),

@@ -9,8 +9,8 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 
-#: begins of the names of environment variables that a step on another node gets. Credentials are left out,
-#: because Ray shows the values that it is given: nodes have their own
+#: prefixes of the names of environment variables that a step on another node gets. Credentials are left out,
+#: because Ray shows the values that it is given, and nodes have credentials of their own
 _PASSED = (
     "CABS_",
     "DAGSTER_HOME",

@@ -57,7 +57,7 @@ def split_key(partition: str | dg.MultiPartitionKey) -> tuple[str, float]:
 
 
 def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable[PoolFile]) -> list[PoolFile]:
-    """Return the pools that are to be partitions: the user's, and the chosen ones that are shipped.
+    """Return the pools that are to be partitions: the user's pools, and the shipped ones that are chosen.
 
     A shipped pool is chosen if it was run or is a partition, as other shipped pools would need downloads.
     `cabs run`, the job `pool_chain`, or the pool's name as a new partition in the UI chooses one.
@@ -83,8 +83,8 @@ def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[
 def has_log(pool_file: PoolFile) -> bool:
     """Return whether `off_policy` has something to estimate from.
 
-    That is so if the pool's source is a log, or if the log of its router or pool file is a router's log with
-    a score or a file of another format. A log that cannot be read counts: the run that reads it says why.
+    A pool whose source is a log has such data. For any other pool, its router's log must hold a score. A log
+    in another format and a log that cannot be read count, too: the run that reads them says what is wrong.
     """
     if pool_file.pool.logged:
         return True
@@ -199,7 +199,7 @@ def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
-    """Return {setting: value} of what the stages of a pool read, and hashes of the files that it names.
+    """Return {setting: value} of what the stages of a pool read, and {name: hash} of the files it names.
 
     Raises:
         PoolError: a file that the pool file names does not exist.

@@ -40,8 +40,8 @@ def _event_of(record: logging.LogRecord) -> dg.DagsterEvent | None:
 def _is_news(record: logging.LogRecord) -> bool:
     """Return whether a log record is printed.
 
-    That is so if its level is at least INFO and it reports no failure in `_FAILURES`, or if it says that a
-    step waits for a slot.
+    A record of level INFO or above is printed, and so is one that says that a step waits for a slot. Events
+    in `_FAILURES` are not.
     """
     event = _event_of(record)
     if event is not None and event.event_type in _FAILURES:

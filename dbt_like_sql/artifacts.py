@@ -203,7 +203,7 @@ class Marts:
     def left_out(self) -> list[str]:
         """Return a sentence for each pool and policy whose replays the marts leave out.
 
-        They leave out a policy that no installed package has.
+        The marts leave out a policy that no installed package has.
         """
         replays = {
             (r.partition.split("|")[0], r.config["policy"]) for p, r in self._records if p[0] == "replay"

@@ -54,7 +54,8 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function for SQL values from one of float64 arrays and numbers.
 
-    It returns None if an argument is null, is empty or has a null inside, or if its number is not finite.
+    The function returns None if an argument is null, is empty or has a null inside, or if its result is not
+    finite.
     """
 
     @wraps(function)  # DuckDB counts its parameters

@@ -178,7 +178,7 @@ class Planner:
 
     @cached_property
     def begun(self) -> list[str]:
-        """The pools that have an artifact of a first stage, that is, of one without inputs."""
+        """The pools that have answers or outcomes, the first stages of a chain."""
         first = [stage.name for stage in POOL_STAGES.values() if not stage.inputs]
         there = {pool for stage in first for pool in self.store.children((stage,))}
         return [name for name in self.chains if name in there]
@@ -319,8 +319,8 @@ class Planner:
     ) -> list[Part]:
         """Return the results that can be made now.
 
-        If SQL models are due, it is one part with the models of all pools and at most one report. Later calls
-        give the other reports, a part each, and the last one with the leaderboard.
+        If SQL models are due, the list has one part with the models of all pools and at most one report.
+        Later calls return the other reports, a part each, and the last report with the leaderboard.
 
         Args:
             first: the pool that a command made, whose report is made although other parts of the pool are

@@ -34,7 +34,7 @@ def answer_with_goal(chain: Chain, evidence: Evidence | None) -> PoolAnswer:
     """Return the pool's answer, with the answer to its own goal or the reason why the goal has none.
 
     Raises:
-        DataError: the pool has no goal, and there is no answer either.
+        DataError: the pool has no answer even without its goal, see `answer_for_chain`.
     """
     goal = chain.pool.goal
     try:

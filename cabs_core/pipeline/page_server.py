@@ -148,7 +148,7 @@ class _Pages(SimpleHTTPRequestHandler):
     def translate_path(self, path: str) -> str:
         """Return the local path of `/`, `/<file>`, `/<folder>/` or `/<folder>/<file>`, empty for any other.
 
-        It is also empty for a file that the page's record does not list.
+        The path is also empty for a file that the page's record does not list.
         """
         folder, slash, name = unquote(urlsplit(path).path).removeprefix("/").partition("/")
         if not slash:

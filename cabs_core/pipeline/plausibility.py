@@ -18,8 +18,8 @@ EXPERT_TOLERANCE = 0.02
 def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
     """Return warnings about one policy of a partition. Empty if nothing is odd.
 
-    A difference counts only beyond two standard errors. These treat the two policies as independent, which
-    for paired trials is too wide rather than too narrow.
+    A difference counts only beyond two standard errors. The standard errors treat the two policies as
+    independent, which for paired trials is too wide rather than too narrow.
 
     Args:
         cells: {policy: summary of its replay} of the partition. A policy that is not there is not compared.

@@ -10,7 +10,7 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     """Return the warnings about a pool's data that bear on the verdict, as sentences.
 
-    They are failed checks that are accepted or have a meaning for the verdict, and notes on several judges,
+    The sentences are on failed checks that are accepted or have a meaning for the verdict, on several judges,
     on gaps and on queries that were left out.
     """
     warnings = []

@@ -36,7 +36,7 @@ def run_checks(
 ) -> list[Case]:
     """Evaluate the checks of the present artifacts of a pool, in runs that the instance records.
 
-    Where replays are made from a stage that is out of date, neither they nor the marts are checked.
+    Replays and marts are not checked while a stage from which the replays are made is out of date.
 
     Args:
         rhos: rhos at which replays are checked. Empty: all of the pool's.

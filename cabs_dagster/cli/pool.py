@@ -84,7 +84,7 @@ def add(file: Path, trust_commands: bool, today: str | None) -> None:
 
 
 def _show_receipt(given: PoolFile) -> None:
-    """Print what was read of a pool's log, what was left out and what was not read, if it has one."""
+    """Print what was read of a pool's log, what was left out and what was not read, if the pool has a log."""
     from cabs_core.data.outcomes.from_logs import receipt_of_pool
 
     with suppress(CabsError):  # the error of the overview is shown
@@ -96,7 +96,7 @@ def _show_receipt(given: PoolFile) -> None:
 def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | None:
     """Return the model that the pool file is to name as today's, from the option or from the user's answer.
 
-    None leaves the file as it is: it names one already, or nobody can be asked.
+    None leaves the file as it is: the file names a model already, or nobody can be asked.
 
     Raises:
         UsageError: the option names no model, or another one than the file.

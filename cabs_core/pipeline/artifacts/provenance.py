@@ -129,10 +129,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Record(Recipe):
-    """A recipe that was followed, and the artifact that it gave. It is kept on disk as JSON.
+    """A recipe that was followed, and the artifact that it gave. A record is kept on disk as JSON.
 
     Attributes:
-        content: hash of the artifact's files without the volatile ones, or the hash that its maker gave.
+        content: hash of the artifact's files without the volatile ones; key of the recipe for an SQL view.
         files: {name: {"sha256", "bytes"}}.
         pruned: names of files that were deleted since.
         packages: {package: version} at the time.

@@ -48,7 +48,7 @@ class Summary:
     def outdated(self, chain: Any) -> list[str]:
         """Return reasons to make the stage again although nothing changed.
 
-        There is none unless a class overrides this method, as that of a stage with `goes_on` does.
+        The list is empty unless a class overrides this method, as the class of a stage with `goes_on` does.
 
         Args:
             chain: the `Chain` of the pool.

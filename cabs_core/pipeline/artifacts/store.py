@@ -227,7 +227,7 @@ class ArtifactStore:
     def damage(self, parts: Parts, record: Record) -> list[str]:
         """Return the faults of an artifact's files, such as `rounds.parquet is missing`, empty if none.
 
-        To be made by another version is a fault, too. A remote artifact is copied into the cache first.
+        An artifact of another version is faulty, too. A remote artifact is copied into the cache first.
         """
         if record.other_version:
             return [record.other_version]

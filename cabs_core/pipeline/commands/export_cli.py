@@ -227,7 +227,7 @@ def _check_no_router_options() -> None:
     """Check that no option of a router stands beside --table.
 
     Raises:
-        click.UsageError: one does.
+        click.UsageError: there is such an option.
     """
     context = click.get_current_context()
     others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")

@@ -53,7 +53,7 @@ def build(
 ) -> OraclesSummary:
     """Train the oracles of every fold, and write them to the folder.
 
-    Those of the first fold are also diagnosed on its test split, unless the pool's source is a log.
+    The first fold's oracles are also diagnosed on its test split, unless the pool's source is a log.
     """
     pool = chain.pool
     folds = FoldData.read(inputs)

@@ -127,7 +127,7 @@ def build(
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
     """Return the cells with their texts from the store, None where it has none.
 
-    A pool with `collect.keep: hash` has its texts only there, and only until its answers are scored.
+    A pool with `collect.keep: hash` has its texts only in the store, until its answers are scored.
     """
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
     known = store.get(keys)
@@ -167,10 +167,11 @@ def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[st
 def _measured(
     judge: Judge, collection: Collection, cells: Sequence[Cell], scored: Scored, people: np.ndarray
 ) -> dict[str, Any]:
-    """Return the measurement of a judge.
+    """Return the measurement of a judge as a dict.
 
-    It holds the judge's model. For a judge that compares two answers, it holds the effect of their order;
-    with two labels of people or more, the agreement with people, corrected means and examples of differences.
+    The dict names the judge's model. For a judge that compares two answers it has the effect of their order,
+    and with at least two labels of people the agreement with people, corrected means and examples of
+    differences.
     """
     values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
