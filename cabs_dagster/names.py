@@ -101,7 +101,7 @@ def declare(decorator: Callable[[], Callable[..., Any]]) -> Callable[[Callable[.
 
 
 def in_location(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that calls the given one, at any later time, within the location that is current now."""
+    """Return a function that always calls the given one within the location that is current now."""
     location = current()
     if inspect.isgeneratorfunction(function):
 
