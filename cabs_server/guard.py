@@ -73,7 +73,7 @@ def _error_answer(refused: Refused, dialect: str) -> JSONResponse:
 
 
 def _note_end(request: Request, answer: Response, seconds: float) -> None:
-    """Count a request that was answered, and log it if the answer is an error."""
+    """Record the seconds of a request, and count and log its answer if the status is 400 or more."""
     counters = request.app.state.forwarder.counters
     counters.observe("request_seconds", seconds)
     if answer.status_code < 400:
@@ -104,7 +104,8 @@ async def unknown(request: Request, error: Exception) -> Response:
 def identify(request: Request) -> Caller:
     """Return the caller of a request.
 
-    A request that came in at the address of `--metrics` needs no key: it may read figures and nothing else.
+    A request that came in at the address of `--metrics` needs no key, and may ask for `/metrics` and
+    `/readyz` only.
 
     Raises:
         Refused: the key is wrong or missing, or the address of `--metrics` does not answer the request.

@@ -62,7 +62,10 @@ class Refusals:
         return self._is_fresh(self._refused, (model, kind))
 
     def note_answer(self, model: str, kind: RequestKind) -> None:
-        """Note that the model answered a request of this kind."""
+        """Note that the model answered a request of this kind, so `note_refusal` does nothing for an hour.
+
+        A refusal that was noted before stays.
+        """
         _put(self._answered, (model, kind), self._clock())
 
     def note_refusal(self, model: str, kind: RequestKind) -> None:
@@ -75,7 +78,7 @@ class Refusals:
             _put(self._refused, (model, kind), self._clock())
 
     def remembered(self) -> dict[str, int]:
-        """Return {model: number of kinds of requests that it refuses}."""
+        """Return {model: number of kinds of requests for which `refuses` is True now}."""
         counts: dict[str, int] = {}
         for model, kind in self._refused:
             if self.refuses(model, kind):

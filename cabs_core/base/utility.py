@@ -126,7 +126,7 @@ def may_keep(sticky: str, in_tools: bool) -> bool:
     """Return True if a turn of a conversation may keep the model of the turn before.
 
     Args:
-        sticky: `session` allows this in every turn, `tools` in turns with tool calls, `off` never.
+        sticky: `session` allows this in every turn, `tools` in turns that answer a tool call, `off` never.
         in_tools: True if the turn answers a tool call.
     """
     return sticky == "session" or (sticky == "tools" and in_tools)

@@ -21,7 +21,10 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
         facts: facts of the report that is being made.
 
     Returns:
-        None if there is no such report, or if the file cannot be read.
+        None if there is no such report, or if the file is not the JSON of a report.
+
+    Raises:
+        OSError: the file is there and cannot be read.
     """
     if path is None or not path.is_file():
         return None

@@ -144,7 +144,8 @@ def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: floa
     The dual is m target rho + sum max_a (s_a - rho c_a). In the source every model has a budget and a price,
     and the dual is F(gamma) over the first share eps of the requests. Here one budget holds for all models,
     so there is one price. The dual is convex, and its slope is the budget minus the spending of argmax, so
-    the minimum is where spending meets the budget. Bisection finds the minimum.
+    the minimum is where spending meets the budget. Bisection finds the minimum. The price is 0 if the argmax
+    of the scores alone is within the budget, and `limit` if even that price overspends.
 
     Args:
         scores, costs: predicted score and cost (USD) of every model, `[m, K]`.
@@ -217,7 +218,8 @@ def replay_budget(problem: ReplayProblem, policy: str, target: float, settings: 
         target: USD a request.
 
     Raises:
-        RouterError: the policy was learnt for one rho, or the target or the range is impossible.
+        RouterError: the policy was learnt for one rho or needs the outcomes of all models, or the target or
+            the range is impossible.
     """
     low, high = (float(rho) for rho in settings.rhos)
     if settings.start is None:

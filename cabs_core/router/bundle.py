@@ -135,7 +135,7 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
     """Return the manifest of a bundle.
 
     Args:
-        verify: True compares every file with its hash first.
+        verify: True compares every file with its hash as well. The header is compared with its id always.
 
     Raises:
         ProvenanceError: there is no bundle, it has another format, or a file is missing, altered or not

@@ -38,7 +38,11 @@ def needs_of(policy: SafePolicy) -> Reads:
 
 
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
-    """Return the oracles without the predictors that neither a policy reads nor explanations show."""
+    """Return the oracles without the predictors that neither a policy reads nor explanations show.
+
+    If the policy reads no predicted scores, the chosen predictor of scores becomes the static one that the
+    policy reads, else `SHOWN`. If the policy reads no predicted costs, ridge replaces a network for costs.
+    """
     chosen = dict(oracles.chosen)
     if not needs.scores:
         if needs.static == "knn_literal":
@@ -176,7 +180,8 @@ class Heads:
     def surrogate(self, embedding: np.ndarray, length: float) -> Callable[[int, float], np.ndarray]:
         """Return a function of a played arm and its score that gives the deltas `[K]` of all arms.
 
-        The propagation head of the oracles computes them.
+        The delta of an arm is its score as the propagation head of the oracles estimates it, less the score
+        of the played arm. It is 0 for the played arm.
         """
 
         def deltas(arm: int, score: float) -> np.ndarray:

@@ -80,7 +80,7 @@ class Scored:
             self._check("costs", self.costs, math.inf)
 
     def _check(self, name: str, values: np.ndarray, most: float) -> None:
-        """Raise RouterError unless there is a value from 0 to `most` for every prompt."""
+        """Raise RouterError unless there is a value from 0 to `most`, `most` included, for every prompt."""
         if len(values) != len(self.prompts) or not np.all((values >= 0.0) & (values <= most)):
             raise RouterError(
                 f"{name} of {len(self.prompts)} scored prompts: expected as many numbers from 0 to {most:g}"
@@ -96,8 +96,8 @@ class NewModel:
         scored: scored prompts of the model.
         like: name of a model of the router that the new model resembles.
         prices: {model: USD of a typical call}, of the new model and of those of the router whose price is
-            known. Without a price the new model is expected to cost as much as its scored prompts did, or as
-            the model that it resembles.
+            known. They count only if the scored prompts have no costs. Without costs and prices the new
+            model is expected to cost as much as the model most like it.
         free: True if its calls cost nothing.
         anyway: True lets a static router take the model in with fewer than `FEWEST_SCORED` scored prompts.
     """
@@ -211,8 +211,8 @@ def _add_arm(
 ) -> None:
     """Add the arm of a new model to the learner's policy.
 
-    The arm starts from the scored prompts if the policy can take them, else from the arm of `nearest` if the
-    policy can do that (and always without scored prompts), else from nothing.
+    With scored prompts the arm starts from these if the policy takes them, else from the arm of `nearest` if
+    the policy can do that, else from nothing. Without scored prompts the arm starts from that of `nearest`.
 
     Args:
         vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
@@ -239,8 +239,8 @@ def remove_model(
         folder, log, encoder: as of `add_model`.
 
     Raises:
-        RouterError: the log is in memory, there is no such model, the model is the fallback, or the router
-            has only two models.
+        RouterError: there is no router, the log is in memory, there is no such model, the model is the
+            fallback, the router has only two models, or another bundle took the router's place meanwhile.
     """
     with _opened(folder, log, encoder) as router:
         if name not in router.arms:
@@ -266,7 +266,10 @@ def remove_model(
 
 
 def removed_models(folder: str | Path) -> set[str]:
-    """Return the models that were removed from the router at a folder, or whose joining was rolled back."""
+    """Return the models that left the router at a folder and have not joined it again.
+
+    A model leaves when it is removed, or when its addition is rolled back.
+    """
     is_present: dict[str, bool] = {}
     for event in _arm_events(folder):
         is_present[str(event.get("removed") or event["added"])] = "added" in event
@@ -365,7 +368,10 @@ def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray
 
 
 def _price_ratio(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
-    """Return the price of a new model divided by that of the model most like it, or 1 if one is unknown."""
+    """Return the price of a new model divided by that of the router's model most like it.
+
+    The ratio is 1 if one of the two prices is unknown, or if the price of the router's model is 0.
+    """
     prices = model.prices
     anchor = int(np.argmax(prior.weights))
     nearest = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)

@@ -22,6 +22,8 @@ ROUTE_BY: tuple[str, ...] = ("last_user", "first_user", "conversation")
 class RouterOptions:
     """Options of a router. `None` leaves a value as the bundle says, or leaves a feature out.
 
+    The making of an object checks only the options that `Raises` names. `completed` checks mode and epsilon.
+
     Attributes:
         mode: `route`, `shadow` (decides and logs, the fallback answers) or `guarded` (the fallback answers
             until scores show that the policy earns more, see `guarded`). None takes the bundle's.
@@ -95,7 +97,7 @@ class RouterOptions:
         """Return these options with the bundle's mode, epsilon and fallback where none is given.
 
         Raises:
-            RouterError: mode and epsilon do not fit together.
+            RouterError: the mode is unknown, epsilon is out of range, or the two do not fit together.
         """
         if self.epsilon is None:
             epsilon = manifest.epsilon

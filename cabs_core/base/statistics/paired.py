@@ -143,7 +143,7 @@ class PairedSample:
         return replace(self, tops=-self.tops)
 
     def widened(self, factor: float) -> Self:
-        """Return the sample with a standard error that is `factor` times as large."""
+        """Return the sample with a standard error that is `factor` times as large as that of this sample."""
         return replace(self, factor=self.factor * factor)
 
     @property
@@ -152,7 +152,11 @@ class PairedSample:
         return max(self.independent - 1.0, 1.0)
 
     def _statistic(self, limit: float) -> float:
-        """Mean minus `limit`, in standard errors under the hypothesis that the true mean is `limit`."""
+        """Mean minus `limit`, in standard errors under the hypothesis that the true mean is `limit`.
+
+        The statistic is minus infinity for every mean below `limit`. It is infinity for a mean above `limit`
+        if the variance under the hypothesis is 0.
+        """
         values = self.tops - limit * self.bottoms
         gap = float((self.counts * values).sum()) / self.clusters
         if gap <= 0:

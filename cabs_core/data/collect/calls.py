@@ -43,9 +43,10 @@ class AskedModel:
         return self.upstream.model or self.name
 
     def cost_of(self, answer: StoredAnswer) -> float:
-        """Return the cost of a stored answer at today's price, USD; 0 for a free model.
+        """Return the cost of a stored answer, USD.
 
-        If the provider named a cost, or if there are no token counts or no price, the cost that was paid is
+        The cost of an answer with token counts is 0 for a free model, else the provider's own cost if it
+        named one, else that of the tokens at today's price. Without counts or a price, the paid cost is
         returned.
         """
         if answer.tokens is None:

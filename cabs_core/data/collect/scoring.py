@@ -81,7 +81,8 @@ def score_cells(
 ) -> Scored:
     """Score every answer by the pool's scorers.
 
-    A refused or rejected answer is worth 0. If several scorers apply, their weighted mean counts.
+    The score of an answer is the weighted mean of the scorers that give it a score, NaN if none does. A
+    refused or rejected answer has the score 0 by every scorer that applies to its task.
 
     Args:
         notify: called with sentences about the progress.
@@ -89,6 +90,7 @@ def score_cells(
     Raises:
         CollectError: a judge could not be asked everything, or its budget ended.
         DataError: a text was not kept, or a reference, a file or a program is wrong.
+        UntrustedCommand: nobody approved a program as it is now.
     """
     n = len(cells)
     scored = Scored(np.full(n, np.nan), {})
@@ -200,7 +202,8 @@ def _judge(
     """Fill in the scores that a judge gives.
 
     A judge that compares sees each answer together with that of the model `against`, in both orders. The
-    score is its mean share of wins, and 0.5 for the model `against` itself.
+    score is its mean share of wins, and 0.5 for the model `against` itself. An answer stays without a score
+    if no reply on it holds a grade.
 
     Args:
         places: places of the answers that are scored.
@@ -267,7 +270,8 @@ def _questions(
 ) -> Iterator[tuple[int, Question, bool]]:
     """Yield (place, call, is_first): one call for each answer, or one in each order if the judge compares.
 
-    `is_first` is True if the answer stands first in the question.
+    The answers of the model `against` get no call. `is_first` is True if the answer stands first in the
+    question.
     """
     others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
     for i in places:

@@ -178,7 +178,10 @@ class AnswerStore:
         return int(cursor.lastrowid or 0)
 
     def receive(self, number: int, answer: StoredAnswer) -> None:
-        """Record how a call ended. Of two final answers with one key, the first one is kept.
+        """Record how a call ended.
+
+        A second final answer with one key is not stored. Its call then counts in `spent` as one without an
+        end.
 
         Args:
             number: number of the call, as `send` returned it.
@@ -238,7 +241,7 @@ class AnswerStore:
 
         Returns:
             (USD of the calls that ended, largest cost in USD of the calls without an end, number of calls
-            without an end). Calls without an end were under way when a process died.
+            without an end). Calls without an end are under way, or were so when a process died.
         """
         these = (json.dumps(list(keys)),)
         (paid,) = self._run(f"select total(usd) from received where {_THESE}", these).fetchone()

@@ -24,7 +24,7 @@ def reserve(log: EventLog, name: str, most: float, *, usd: float, day: int) -> t
         day: UTC day, counted from 1970.
 
     Returns:
-        (True if the call may be made, cost of the day so far in USD).
+        (True if the call may be made, USD that the calls of the day have cost so far, reservations left out).
 
     Raises:
         LogError: the log cannot be written.

@@ -221,9 +221,10 @@ def _kind(values: dict[str, Any], span: Record) -> str:
 
 
 def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
-    """Yield (span or log record, attributes of its resource) of a record of OTLP or Jaeger.
+    """Yield (span or log record, attributes of its resource) of a record.
 
-    A record in another form is a span itself, without attributes of a resource.
+    A record of OTLP or Jaeger may hold many spans. A record in another form is a span itself. Attributes of
+    resources are read from OTLP alone, and are empty otherwise.
     """
     if isinstance(record.get("spans"), list) and ("traceID" in record or "processes" in record):  # Jaeger
         for span in objects(record["spans"]):
@@ -242,7 +243,11 @@ def _spans(record: Record) -> Iterator[tuple[Record, Record]]:
 
 
 def _attributes(span: Any) -> dict[str, Any]:
-    """Return the attributes of a span, an event or a resource; tables of spans have a column for each."""
+    """Return {name: value} of the attributes of a span, an event or a resource.
+
+    The attributes are in a field of `_HOLDERS`, with nested ones as `_flat` returns them. Without such a
+    field they are the fields `attributes.NAME`, else the fields with names such as `gen_ai.NAME`.
+    """
     holder = next((name for name in _HOLDERS if isinstance(span, Mapping) and span.get(name)), None)
     if holder is not None:
         entries = parsed(span[holder])
@@ -265,7 +270,10 @@ def _attributes(span: Any) -> dict[str, Any]:
 
 
 def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return attributes with nested ones, {gen_ai: {request: {model: m}}}, also under their dotted names."""
+    """Return attributes, those nested in gen_ai, llm, ai or openinference also under their dotted names.
+
+    From {gen_ai: {request: {model: m}}}, for example, the key `gen_ai.request.model` is made.
+    """
     flat = dict(values)
     for root in ("gen_ai", "llm", "ai", "openinference"):
         waiting = [(root, values.get(root))]
@@ -279,9 +287,9 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a usage block of the token counts in the attributes of a span, named without their prefixes.
+    """Return a usage block: the attributes `ai.usage.NAME` and `gen_ai.usage.NAME` of a span under NAME.
 
-    Logfire's usage block is included.
+    Logfire's usage block is included. Counts of OpenInference are no part of the block (see `FORMAT`).
     """
     usage: dict[str, Any] = {}
     block = at(values, "response_data.usage")
@@ -292,7 +300,11 @@ def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _any_value(value: Any) -> Any:
-    """Return the value that OTLP wraps as {stringValue: ...}, {intValue: ...}, {arrayValue: ...} etc."""
+    """Return the value that OTLP wraps as {stringValue: ...}, {intValue: ...}, {arrayValue: ...} etc.
+
+    Any mapping is taken for such a wrapper, of which the first value counts. Other values are returned as
+    they are.
+    """
     if not isinstance(value, Mapping):
         return value
     kind, inner = next(iter(value.items()), ("", None))

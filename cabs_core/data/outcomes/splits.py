@@ -25,7 +25,7 @@ _ALIASES = {"val": "validation", "valid": "validation", "dev": "validation", "tr
 
 
 def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
-    """Return the split of every query, `[n]` 'train' | 'validation' | 'test'.
+    """Return the split of every query, `[n]` 'train' | 'validation' | 'test'. Equal prompts share a split.
 
     The kinds of split:
 

@@ -142,7 +142,9 @@ class Samples(Table):
         return any(name in (metric, f"{metric},{kind}") for metric, kind in self._metrics)
 
     def _metric(self, name: str) -> tuple[str, str | None]:
-        """Return the metric that a name means, and its filter.
+        """Return the metric that a name means, and its filter, which is `none` if the lines name none.
+
+        `score` means the only metric, and a name without a filter means the only filter of the metric.
 
         Raises:
             DataError: the name means several metrics, or the files have none.

@@ -70,8 +70,8 @@ class Table(ABC):
         Args:
             names: names of columns, or dotted paths into columns of structs, lists,
                 maps or JSON texts (`meta.scores.0`).
-            repeated: names of columns whose texts occur in many rows. They become categorical columns, which
-                hold each text once.
+            repeated: names of columns whose texts occur in many rows. Tables of CSV and Parquet files return
+                them as categorical columns, which hold each text once; other tables ignore the setting.
 
         Raises:
             DataError: the table cannot be read, a name belongs to no column or to two columns, or is a path
@@ -110,7 +110,10 @@ class Table(ABC):
 
 
 def named_columns(frame: pd.DataFrame, names: Iterable[str]) -> pd.DataFrame:
-    """Return columns of a frame, or the values at dotted paths in its columns, under the given names."""
+    """Return columns of a frame, or the values at dotted paths in its columns, under the given names.
+
+    Names that belong to no column are left out.
+    """
     places = {name: column_of(name, frame.columns) for name in names}
     return pd.DataFrame(
         {
@@ -179,7 +182,11 @@ class Shards(Table):
 
 
 def _joined(columns: list[pd.Series]) -> Any:
-    """Return the parts of one column from several files as one column, of objects if their types differ."""
+    """Return the parts of one column from several files as one column.
+
+    Categorical parts stay categorical, and numbers of different types stay numbers. Other parts of different
+    types become objects.
+    """
     if columns and all(isinstance(c.dtype, pd.CategoricalDtype) for c in columns):
         return pd.api.types.union_categoricals(columns)
     kinds = {str(c.dtype) for c in columns}

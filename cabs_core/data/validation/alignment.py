@@ -210,11 +210,12 @@ def would_show(rows: int, columns: int) -> bool:
 
 
 def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.ndarray:
-    """Return features of texts without an encoder: TF-IDF of words reduced by SVD, and two columns for the
-    length.
+    """Return features of texts without an encoder: two columns for the length, then TF-IDF of words reduced
+    by SVD.
 
     Returns:
-        `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common.
+        `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common. Only the
+        first 4,000 characters of a text give words.
     """
     from sklearn.decomposition import TruncatedSVD  # noqa: PLC0415  (scikit-learn takes a second)
     from sklearn.feature_extraction.text import TfidfVectorizer  # noqa: PLC0415  (it takes a second)

@@ -39,7 +39,8 @@ def more_data(rung: Rung, options: AnswerOptions | None = None, *, compared: int
         compared: number of options that share the error of this one.
 
     Returns:
-        One outlook for each number of prompts; none if the rung has another word, or no interval is known.
+        One outlook for each number of prompts. The tuple is empty if the rung has another word, or if its
+        interval is unknown or has no width.
     """
     options = options or AnswerOptions()
     if rung.word != Word.UNKNOWN or rung.independent < 2 or not math.isfinite(rung.high):

@@ -20,8 +20,10 @@ class Unlike:
     Attributes:
         share: share of the judged prompts that have a near neighbour in another fold.
         prompts: number of judged prompts without a near neighbour.
-        difference: mean score less today's on the prompts without a near neighbour, with its two-sided 95 %
-            interval from `low` to `high`; NaN if there are no such prompts.
+        difference: mean score less today's on the prompts without a near neighbour; NaN if there are no such
+            prompts.
+        low, high: ends of the two-sided interval of `difference` with error `AnswerOptions.level` (95 % by
+            default); NaN if there are no such prompts.
     """
 
     share: float

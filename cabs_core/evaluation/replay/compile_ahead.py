@@ -97,7 +97,7 @@ def stop_compiling() -> None:
 
 
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
-    """Give groups of policies to one process until no group is left.
+    """Start one process, and give it groups of policies until no group is left or the process has ended.
 
     A policy that a process fails to compile is compiled when it is first played.
     """

@@ -94,12 +94,13 @@ def configurations(
 ) -> list[dict[str, Any]]:
     """Draw up to `budget` different configurations of a policy, as options that override its preset.
 
-    The first configuration is empty. The next ones set each `target` of the grid, the rest are random. A
-    policy that is never tuned has the first one only.
+    The first configuration is empty. The next ones set each `target` of the grid that the preset does not
+    have, the rest are random. A policy that is never tuned has the first one only.
 
     Args:
         policy: name of the policy, with or without preset.
-        budget: number of configurations. Fewer are returned if the grid has fewer.
+        budget: number of configurations. Fewer are returned if the grid has fewer. The first one is returned
+            with any budget.
         seed: seed of the random draws.
         grid: `{option: values}`. None takes the grid of the policy's record.
     """

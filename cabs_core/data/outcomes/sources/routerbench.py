@@ -69,7 +69,8 @@ def convert(pickle_path: Path, target: Path) -> None:
     """Write the needed columns of the pickle as parquet, with each prompt as `unwrap_prompt` returns it.
 
     Raises:
-        DataError: the pickle is refused, or holds something else than the expected table.
+        DataError: the pickle is refused, holds no data frame, or lacks a column.
+        ValueError: a score or a cost is no number.
     """
     table = restricted_load(pickle_path, PANDAS_GLOBALS)
     if not isinstance(table, pd.DataFrame):
