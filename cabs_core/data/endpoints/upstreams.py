@@ -170,7 +170,8 @@ class Upstream(Strict):
 
         The input counts twice its estimated tokens. Each answer counts the most tokens that the request
         allows, thoughts included, or `MOST_OUTPUT` if it gives no limit. Both have the price of the dearest
-        tier. If the price has searches, each answer counts `ChatRequest.most_searches` of them.
+        tier and kind of token. If the price has searches, each answer counts `ChatRequest.most_searches` of
+        them.
         """
         if self.free or self.price is None:
             return 0.0

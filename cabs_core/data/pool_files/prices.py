@@ -157,15 +157,15 @@ class CallPrice(TokenPrice):
     def dearest(self, prompt_tokens: float) -> tuple[float, float]:
         """Return the largest USD per million input tokens and per million output tokens of a call.
 
-        The dearest tier and kind of token are assumed. Cache writes for an hour are left out.
+        The dearest tier and the dearest kind of token are assumed, since a request may ask for either.
 
         Args:
             prompt_tokens: number of tokens of the prompt.
         """
         rates = self.rates(prompt_tokens)
         largest_factor = max([1.0, *self.tiers.values()])
-        largest_input = max(rates.input, rates.cache_write, rates.audio_input)
-        largest_output = max(rates.output, rates.reasoning, rates.audio_output)
+        largest_input = max(rates.input, *(getattr(rates, kind) for kind in _INPUT_KINDS))
+        largest_output = max(rates.output, *(getattr(rates, kind) for kind in _OUTPUT_KINDS))
         return largest_factor * largest_input, largest_factor * largest_output
 
 

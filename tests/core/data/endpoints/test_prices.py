@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cabs_core.base.amounts import Amount, read_amount, unit_of
+from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.endpoints.usage import Tokens, read_usage, tokens_of
 from cabs_core.data.pool_files.prices import CallPrice
@@ -49,6 +50,21 @@ def test_a_cost_equals_the_providers_bill_over_tiers_thresholds_and_searches(tie
         bill = Upstream(url=URL, price=PRICE).bill(read_usage(reply))
         assert bill.cost == pytest.approx(provider_bill(prompt, cached, output, searches, tier), rel=1e-3)
         assert bill.unpriced == ()
+
+
+@pytest.mark.parametrize("price", [{}, {"cache_write_1h": 9}, {"cached": 20}, {"audio_input": 30}])
+@pytest.mark.parametrize("kind", ["cached", "cache_write", "cache_write_1h", "audio_in", "input"])
+def test_a_reservation_covers_a_prompt_of_any_kind_of_token(price, kind):
+    text = "A long prompt that the client lets its provider keep for an hour. " * 100
+    body = {"messages": [{"role": "user", "content": text}], "max_tokens": 10}
+    upstream = Upstream(url=URL, price={"input": 3, "output": 15, "tiers": {"fast": 6}, **price})
+    request = ChatRequest.read(body, dialect="messages")
+    size = 2 * request.tokens  # a reservation allows for twice the estimated tokens
+    counts = {kind: size, "input": size}
+    if kind == "cache_write_1h":
+        counts["cache_write"] = size
+    cost = Tokens(**counts, output=10, tier="fast").cost(upstream.price)
+    assert cost <= upstream.most_usd(request) * (1 + 1e-9)
 
 
 def test_what_a_price_lacks_is_named():
