@@ -57,8 +57,10 @@ class Routed:
         available: the models that `model` was drawn from.
         kept: id of the earlier decision whose model this turn of a conversation kept. None if the model was
             drawn.
-        fixed_cost: expected cost of the fallback, USD. In a kept turn it is the expected cost of the fallback
-            for every dollar that the call costs. None if no cost is predicted.
+        fallback_cost: expected cost of the fallback, USD. None if no cost is predicted, or if no model was
+            drawn.
+        fallback_cost_per_usd: expected cost of the fallback for every dollar that the call costs, in a kept
+            turn. None if the ratio is not known, or if no model was kept.
         marked: True if the score of this decision is wanted (`marks`). None if the router marks no decision.
         shared_text: mean share of text that most recent prompts have in common (`shared_text`). None if they
             share at most half.
@@ -74,7 +76,8 @@ class Routed:
     _expect: Callable[[], tuple[np.ndarray, np.ndarray]] | None
     available: tuple[str, ...] = ()
     kept: str | None = None
-    fixed_cost: float | None = None
+    fallback_cost: float | None = None
+    fallback_cost_per_usd: float | None = None
     marked: bool | None = None
     shared_text: float | None = None
 
@@ -127,13 +130,14 @@ class Routed:
     def expected_fallback_cost(self, cost: float | None) -> float | None:
         """Return the expected cost of the fallback for this call, USD, where the call itself cost `cost`.
 
-        Return None if `cost` is None or the router predicts no costs.
+        A kept turn has no expectation of its own: its `cost` counts times the ratio that was expected when
+        its model was drawn. Return None if `cost` is None or the router predicts no costs.
         """
-        if cost is None or self.fixed_cost is None:
+        if cost is None:
             return None
-        if self.kept is None:
-            return self.fixed_cost
-        return self.fixed_cost * cost
+        if self.fallback_cost_per_usd is not None:
+            return self.fallback_cost_per_usd * cost
+        return self.fallback_cost
 
 
 def by_name(models: Iterable[str], values: np.ndarray) -> dict[str, float]:

@@ -305,7 +305,7 @@ class Router(LoggedBundle):
             explored=draw.explored,
             _expect=partial(expected, decided.prediction, costs),
             available=available,
-            fixed_cost=None if costs is None else float(costs[self.fallback]),
+            fallback_cost=None if costs is None else float(costs[self.fallback]),
             marked=None if decided.mark is None else decided.mark.marked,
             shared_text=self.shared_text.share,
         )

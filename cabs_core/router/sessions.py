@@ -272,14 +272,14 @@ class _Undrawn:
         text: text of the prompt. None if there is no text.
         prediction: predictions for the text. None if it was not predicted.
         kept: id of the decision whose model stays. None if the fallback answers.
-        fixed_cost: result of `_fallback_cost_per_usd`: expected cost of the fallback for every expected
-            dollar of the kept model. None if it is not known.
+        fallback_cost_per_usd: expected cost of the fallback for every expected dollar of the kept model. None
+            if the ratio is not known.
     """
 
     text: str | None = None
     prediction: Prediction | None = None
     kept: str | None = None
-    fixed_cost: float | None = None
+    fallback_cost_per_usd: float | None = None
 
 
 def _undrawn(router: Router, row: dict[str, Any], details: _Undrawn) -> Routed:
@@ -301,6 +301,6 @@ def _undrawn(router: Router, row: dict[str, Any], details: _Undrawn) -> Routed:
         _expect=expect if text else None,
         available=(arm,),
         kept=details.kept,
-        fixed_cost=details.fixed_cost,
+        fallback_cost_per_usd=details.fallback_cost_per_usd,
         shared_text=None if text is None else router.shared_text.share,
     )
