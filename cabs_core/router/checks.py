@@ -3,6 +3,7 @@
 rho is in score units per USD.
 """
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,6 +29,8 @@ from cabs_core.router.router import Router
 
 #: Prompts whose requests are computed together.
 TOGETHER = 128
+#: Fewest decisions whose percentiles `measure_latency` returns, however slow a decision is
+FEWEST_TIMED = 50
 
 
 @dataclass(frozen=True)
@@ -199,7 +202,7 @@ class Latency:
     """Time of decisions from text on one machine, milliseconds.
 
     Attributes:
-        decisions: number of decisions.
+        decisions: number of decisions that were timed.
         encoder_p50, encoder_p99: median and 99th percentile of the time of the encoder.
         rest_p50, rest_p99: the same of the rest of a decision.
         total_p50, total_p99: the same of whole decisions.
@@ -220,6 +223,7 @@ def measure_latency(
     *,
     decisions: int = 200,
     warmup: int = 20,
+    most_seconds: float = math.inf,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Latency:
     """Time decisions from text, one at a time, on one thread, with a log in memory.
@@ -227,8 +231,9 @@ def measure_latency(
     Args:
         folder: the folder of the bundle.
         prompts: texts, at least one. They are taken in turn, and a repeated prompt is embedded again.
-        decisions: number of decisions to time.
+        decisions: largest number of decisions to time.
         warmup: number of decisions before the first that is timed.
+        most_seconds: seconds after which no further decision is timed, once `FEWEST_TIMED` have been.
         clock: function that returns seconds. `time.process_time` measures processor time.
 
     Raises:
@@ -237,10 +242,13 @@ def measure_latency(
     if not len(prompts) or decisions < 1:
         raise RouterError("measuring latency needs prompts and at least one decision")
     router = Router.load(folder)
-    encoder = np.empty(decisions)
-    rest = np.empty(decisions)
+    encoder_times: list[float] = []
+    rest_times: list[float] = []
+    spent = 0.0
     with one_blas_thread():
         for i in range(-warmup, decisions):
+            if len(rest_times) >= FEWEST_TIMED and spent >= most_seconds:
+                break
             text = prompts[(i + warmup) % len(prompts)]
             router.forget()
             begin = clock()
@@ -249,14 +257,17 @@ def measure_latency(
             router.route(text)
             end = clock()
             if i >= 0:
-                encoder[i] = middle - begin
-                rest[i] = end - middle
+                encoder_times.append(middle - begin)
+                rest_times.append(end - middle)
+                spent += end - begin
     router.close()
+    encoder = np.array(encoder_times)
+    rest = np.array(rest_times)
     percentiles = []
     for seconds in (encoder, rest, encoder + rest):
         for percent in (50, 99):
             percentiles.append(float(1e3 * np.percentile(seconds, percent)))
-    return Latency(decisions, *percentiles)
+    return Latency(len(rest), *percentiles)
 
 
 def compare_with_champion(

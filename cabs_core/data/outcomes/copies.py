@@ -75,6 +75,12 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     texts. A group of one template with more prompts than both `_TASK_SHARE` and `_TASK_LEAST` is dissolved
     into its groups of copies.
     """
+    return _near_copies(tuple(prompts)).copy()
+
+
+@lru_cache(maxsize=1)
+def _near_copies(prompts: tuple[str, ...]) -> np.ndarray:
+    """Return the groups of `near_copies`, kept for one table because several stages need its groups."""
     texts, text = np.unique(np.array(prompts, dtype=object), return_inverse=True)
     copies = _groups_of_copies(texts.tolist())
     size = np.bincount(copies[text], minlength=len(texts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import shutil
 from dataclasses import asdict, replace
@@ -18,6 +19,7 @@ from cabs_core.evaluation.replay import replay
 from cabs_core.router.build import arms_of, build_bundle, choose_policy
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.checks import (
+    FEWEST_TIMED,
     check_bundle_matches_replay,
     compare_with_champion,
     measure_latency,
@@ -282,3 +284,18 @@ def test_latency_is_measured(make_bundle, test_prompts):
     assert 0 < latency.encoder_p50 <= latency.encoder_p99 and latency.total_p50 > latency.rest_p50 > 0
     with pytest.raises(RouterError):
         measure_latency(make_bundle("carrot"), [])
+
+
+def test_slow_decisions_are_timed_until_the_time_is_over(make_bundle, test_prompts):
+    clock = (
+        itertools.count().__next__
+    )  # a second passes between two looks at the clock, so a decision takes two
+    latency = measure_latency(
+        make_bundle("carrot"), test_prompts, decisions=80, warmup=1, most_seconds=120, clock=clock
+    )
+    assert (latency.decisions, latency.total_p50) == (60, 2000)
+
+
+def test_the_fewest_decisions_are_timed_however_slow_they_are(make_bundle, test_prompts):
+    latency = measure_latency(make_bundle("carrot"), test_prompts, decisions=80, warmup=1, most_seconds=0)
+    assert latency.decisions == FEWEST_TIMED

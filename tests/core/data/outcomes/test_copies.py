@@ -55,6 +55,14 @@ def test_the_smallest_text_names_the_group_in_any_order_of_rows() -> None:
     assert np.unique(prompts)[group[-1]] == "B question 1" and len(set(group[-4:].tolist())) == 1
 
 
+def test_groups_that_a_caller_alters_are_as_before_for_the_next_caller() -> None:
+    prompts = texts(20)
+    altered = near_copies(prompts)
+    before = altered.copy()
+    altered[:] = -1
+    assert (near_copies(prompts) == before).all()
+
+
 def test_a_form_that_much_of_the_traffic_has_is_no_copy() -> None:
     prompts = [*(f"What is {i} + {i + 1}?" for i in range(30)), *texts(200)]
     assert len(set(near_copies(prompts).tolist())) == len(prompts)
