@@ -31,7 +31,8 @@ class PolicyRecord:
 
     Attributes:
         name: name in pool files and on the command line; lower case letters, digits and single underscores.
-        family: group of policies that one asset function computes.
+        family: group of policies that share code and are compiled together. Any word is a group; a policy of
+            `static` never learns from rewards, one of `mix` mixes models, and one of `neural` needs torch.
         path: `module:Class` of the `Policy` subclass, which is imported when the policy is first built.
         title: name in reports.
         description: sentence fragment for the asset catalogue, with its full stop.

@@ -17,7 +17,6 @@ from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.base.paths import suffix_of
 from cabs_core.data.endpoints.request import chat_text
 from cabs_core.data.endpoints.usage import FIELDS, tokens_of
-from cabs_core.data.logs import helicone, langfuse, litellm, openai, otel, vllm_sr
 from cabs_core.data.logs.calls import (
     RULES,
     UNKNOWN_KIND,
@@ -37,6 +36,7 @@ from cabs_core.data.logs.calls import (
     usage_counts,
     why_no_chat,
 )
+from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.score_files import is_score, read_scores, scores_of
 from cabs_core.data.logs.table import (
     NAMES,
@@ -62,16 +62,6 @@ PLACES = dict(zip(COLUMNS, COLUMNS, strict=True)) | {
     "output_tokens": "n_output_tokens",
     "split": None,
     "pmf": "pmf",
-}
-#: Name of a format -> places where its tool writes the values.
-FORMATS: dict[str, Format] = {
-    "litellm": litellm.FORMAT,
-    "langfuse": langfuse.FORMAT,
-    "openai": openai.FORMAT,
-    "otel": otel.FORMAT,
-    "openinference": otel.FORMAT,
-    "vllm_sr": vllm_sr.FORMAT,
-    "helicone": helicone.FORMAT,
 }
 #: Endings of files that hold JSON.
 _JSON = (".json", ".jsonl", ".ndjson")

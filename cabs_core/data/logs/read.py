@@ -17,7 +17,8 @@ import pandas as pd
 from cabs_core.base.amounts import COST_UNITS, unit_of
 from cabs_core.base.errors import DataError, counted, listed
 from cabs_core.data.logs.calls import moment
-from cabs_core.data.logs.gather import FORMATS, PLACES, RawCalls, of_a_table, of_a_writer, records_of
+from cabs_core.data.logs.formats import FORMATS
+from cabs_core.data.logs.gather import PLACES, RawCalls, of_a_table, of_a_writer, records_of
 from cabs_core.data.logs.names import alike
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.logs.score_files import read_scores

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, Field, ValidationInfo, field_validator, mod
 
 from cabs_core.base.catalog.conditions import CONDITIONS
 from cabs_core.base.catalog.encoders import encoder_record
+from cabs_core.base.catalog.log_formats import LOG_FORMATS
 from cabs_core.data.pool_files.columns import LogColumns, Text
 from cabs_core.data.pool_files.prices import MOST_USD
 from cabs_core.data.pool_files.rhos import PAPER_GRID, rounded_rho
@@ -26,11 +27,23 @@ def _known_condition(name: str) -> str:
     return name
 
 
+def _known_format(name: str) -> str:
+    """Return the name of a format of logs.
+
+    Raises:
+        ValueError: there is no such format.
+    """
+    known = ("table", *LOG_FORMATS)
+    if name not in known:
+        raise ValueError(f"{name!r:.60} is no format of logs; expected one of {', '.join(known)}")
+    return name
+
+
 #: largest seed that the random generators of numpy and torch both take
 SEED = 2**63 - 1
 Score = Annotated[float, Field(ge=-1e9, le=1e9, allow_inf_nan=False)]
-#: tools whose logs can be read
-LogFormat = Literal["table", "litellm", "langfuse", "openai", "otel", "openinference", "vllm_sr", "helicone"]
+#: `table`, or the tool whose log is read
+LogFormat = Annotated[str, AfterValidator(_known_format)]
 
 
 MOST_FOLDS = 20

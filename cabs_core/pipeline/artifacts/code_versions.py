@@ -2,7 +2,7 @@
 
 The hash ignores comments, docstrings and layout, so that only changes of behaviour make results stale.
 Imports under `if TYPE_CHECKING:` are not run and not followed; modules that are imported by a computed name
-are not seen here, so `stages.py` names them.
+are not seen here, so `stages.py` or `LOADED_WHOLE` names them.
 """
 
 import ast
@@ -23,6 +23,8 @@ from cabs_core.base.paths import PACKAGE_FOLDER
 PACKAGE = "cabs_core"
 #: folder of the package whose modules count
 ROOT = PACKAGE_FOLDER
+#: packages that import all their modules by name, so that whoever imports one of them runs all its modules
+LOADED_WHOLE = ("cabs_core.data.logs.formats",)
 
 
 @cache
@@ -203,6 +205,8 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
         if path is not None:
             reached[module] = path
             queue.extend(_origin(*imported) for imported in read_source(path).imports)
+            if module in LOADED_WHOLE:
+                queue.extend(expand(f"{module}.*"))
     return reached
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from cabs_core import read_log
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.logs.calls import RULES, joined, prompt_in, prompt_of
-from cabs_core.data.logs.gather import FORMATS
+from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.read import Log
 from cabs_core.data.outcomes.from_logs import read_logged
 from cabs_core.data.pool_files import read_pool_file
@@ -89,6 +89,24 @@ TRACES = {
         {"cost": [0.0000104, 0.001]},
     ),
 }
+
+
+def test_every_format_has_a_sample() -> None:
+    """A format is a module of `cabs_core/data/logs/formats`. OpenInference is read by the code of otel."""
+    without = {*FORMATS} - {*TRACES} - {"openinference"}
+    assert not without, f"add the sample samples/<format>.jsonl and an entry of TRACES for {sorted(without)}"
+
+
+def test_a_pool_file_names_a_format_that_exists(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    for form in ("table", *FORMATS):
+        path.write_text(f"source: {{kind: logs, format: {form}, path: log.jsonl}}\n")
+        assert read_pool_file(path).pool.source.format == form
+    path.write_text("source: {kind: logs, format: helicon, path: log.jsonl}\n")
+    with pytest.raises(
+        PoolError, match=r"source\.format: 'helicon' is no format .* one of table, helicone, "
+    ):
+        read_pool_file(path)
 
 
 @pytest.mark.parametrize("form", TRACES)

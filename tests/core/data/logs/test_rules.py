@@ -14,7 +14,7 @@ import pytest
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
-from cabs_core.data.logs.gather import FORMATS
+from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.names import alike, base_of
 from cabs_core.data.logs.read import Log
 
@@ -117,6 +117,7 @@ def scores(log: Log) -> list[float | None]:
 
 @pytest.mark.parametrize("form", FORMATS)
 def test_every_writer_has_a_call_that_is_kept(tmp_path: Path, form: str) -> None:
+    assert form in ANSWERED, f"add to ANSWERED a call, as {form} writes it, that model m answers to hello"
     log = read(tmp_path, form, ANSWERED[form])
     assert log.frame[["prompt", "model"]].to_numpy().tolist() == [["hello", "m"]] and not log.receipt.left_out
     assert log.frame[["score", "cost", "propensity", "task", "tokens"]].isna().all().all()

@@ -178,15 +178,28 @@ FAULTY_OUTCOMES = {
 }
 
 
+#: {fault: further checks that this fault also fails}
+ALSO_FAIL = {
+    name: {"alignment_text"}
+    for name in ("alignment_blocks", "duplicates_agree", "prompt_length", "enough_queries")
+}
+#: checks whose faults have tests of their own
+BROKEN_ELSEWHERE = {"published_scores", "published_costs", "splits_disjoint", "source_split_kept"}
+
+
+def test_every_check_has_a_fault() -> None:
+    tested = {*FAULTY_OUTCOMES, *FAULTY_SPLITS, *BROKEN_ELSEWHERE, "copies_in_one_split"}
+    without = {spec.name for spec in CHECKS} - tested
+    assert not without, f"add a fault to FAULTY_OUTCOMES or FAULTY_SPLITS for {sorted(without)}"
+
+
 @pytest.mark.parametrize("name", FAULTY_OUTCOMES)
 def test_fault_in_outcomes(clean: Outcomes, name: str) -> None:
     results = by_name(run_checks("outcomes", FAULTY_OUTCOMES[name](clean), pool=POOL))
-    follow = (
-        {"alignment_text"}
-        if name in ("alignment_blocks", "duplicates_agree", "prompt_length", "enough_queries")
-        else set()
-    )
-    assert name in {n for n, r in results.items() if not r.passed} <= {name} | follow
+    failed = {n for n, r in results.items() if not r.passed}
+    assert name in failed, f"the fault of FAULTY_OUTCOMES does not fail the check {name}"
+    further = failed - {name} - ALSO_FAIL.get(name, set())
+    assert not further, f"the fault of {name} also fails {sorted(further)}: change it, or add to ALSO_FAIL"
     assert not results[name].error
     if name in FAULTY_CELLS:
         assert ("q1", "m2") in [(e["query_id"], e["model"]) for e in results[name].examples]

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from tests_support import TINY, chain_of, home_with
 
+from cabs_core.base.catalog.log_formats import LOG_FORMATS
 from cabs_core.base.catalog.policies import all_policies, split_name
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.pipeline.artifacts import POOL_STAGES, code_versions, make_artifact, stages
@@ -244,3 +245,15 @@ def test_policies_concern_their_own_replays_and_no_stage_of_the_data() -> None:
 )
 def test_modules_that_once_made_nothing_stale_are_seen(module: str, stage: str) -> None:
     assert module in modules_of(stage)
+
+
+def test_who_imports_a_package_that_loads_all_its_modules_runs_them_all(package: Path, monkeypatch) -> None:
+    (package / "loader.py").write_text("import small_package.sub\n")
+    assert set(closure(["small_package.loader"])) == {"small_package.loader", "small_package.sub"}
+    monkeypatch.setattr(code_versions, "LOADED_WHOLE", ("small_package.sub",))
+    assert "small_package.sub.c" in closure(["small_package.loader"])
+
+
+def test_all_formats_of_logs_are_in_the_code_version_of_a_log() -> None:
+    reached = closure(["cabs_core.data.outcomes.from_logs"])
+    assert {f"cabs_core.data.logs.formats.{name}" for name in LOG_FORMATS} <= set(reached)
