@@ -21,7 +21,7 @@ from cabs_dagster import job_names
 from cabs_dagster.chain_runs import POOL_TAG, under_way
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
-from cabs_dagster.metadata import FOUND
+from cabs_dagster.metadata import FOUND, plain_values
 from cabs_dagster.names import key as key_of
 from cabs_dagster.names import named, step, tag
 from cabs_dagster.partitions import grid_key, observe, planner_in, register
@@ -169,7 +169,7 @@ class ChainRunner(ABC):
         events = self.execute(job_names.DEPLOY, name, [DEPLOYED], {})
         (event,) = (e for e in events if e.event_type == dg.DagsterEventType.ASSET_OBSERVATION)
         found = event.asset_observation_data.asset_observation.metadata
-        return {key: value.value for key, value in found.items() if key != FOUND}
+        return {key: value for key, value in plain_values(found).items() if key != FOUND}
 
     def _planner(self) -> Planner:
         """Return a new planner, which sees the artifacts that are there now."""

@@ -138,6 +138,24 @@ def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     return values
 
 
+def plain_values(metadata: Mapping[str, dg.MetadataValue]) -> dict[str, Any]:
+    """Return the values that `figures` made metadata of, as values that JSON can hold.
+
+    A mapping is a mapping again, and rows are rows; numbers in them have the five digits of `table`.
+    """
+    values: dict[str, Any] = {}
+    for name, value in metadata.items():
+        if not isinstance(value, dg.TableMetadataValue):
+            values[name] = value.value
+            continue
+        rows = [dict(record.data) for record in value.records]
+        if [column.name for column in value.schema.columns] == ["name", name]:
+            values[name] = {row["name"]: row[name] for row in rows}
+        else:
+            values[name] = rows
+    return values
+
+
 def provenance(made: Made, location: str) -> dict[str, Any]:
     """Return the metadata that every artifact has: its location, when it was made, and from what."""
     record = made.record

@@ -80,10 +80,12 @@ class Scored:
             self._check("costs", self.costs, math.inf)
 
     def _check(self, name: str, values: np.ndarray, most: float) -> None:
-        """Raise RouterError unless there is a value from 0 to `most`, `most` included, for every prompt."""
-        if len(values) != len(self.prompts) or not np.all((values >= 0.0) & (values <= most)):
+        """Raise RouterError unless there is a finite value from 0 to `most`, with `most`, for every prompt."""
+        is_sound = np.isfinite(values) & (values >= 0.0) & (values <= most)
+        if len(values) != len(self.prompts) or not is_sound.all():
             raise RouterError(
-                f"{name} of {len(self.prompts)} scored prompts: expected as many numbers from 0 to {most:g}"
+                f"{name} of {len(self.prompts)} scored prompts: expected as many finite numbers from 0 to "
+                f"{most:g}"
             )
 
 

@@ -368,6 +368,7 @@ def test_what_cannot_be(placed, log, test_prompts, tmp_path):
         (lambda: Scored([], np.zeros(0)), "at least one"),
         (lambda: Scored(["a", "b"], np.array([1.0, np.nan])), "scores of 2 scored prompts"),
         (lambda: Scored(["a"], np.ones(1), np.array([-1.0])), "costs of 1 scored prompts"),
+        (lambda: Scored(["a"], np.ones(1), np.array([np.inf])), "costs of 1 scored prompts"),
         (lambda: add_model(folder, NewModel("new"), log=log), "scored or like"),
         (lambda: add_model(folder, NewModel("new", like="nobody"), log=log), "unknown model 'nobody'"),
         (

@@ -483,8 +483,6 @@ class CabsDNeural(Decoupled, NeuralPolicy):
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
         """Return a neural bandit as an expert. Its options are those of its exploration.
 
-        `neural_ucb` and `neural_ts` also accept options of networks, which change nothing.
-
         Raises:
             PolicyError: the expert does not have an option, or its value is out of range.
         """

@@ -194,7 +194,7 @@ def _scores_of(values: Record) -> list[tuple[str, Any]]:
         for entry in _numbered(values, f"{kind}s"):
             value = first(entry, f"{kind}.score", f"{kind}.label", "score", "label")
             if value is not None:
-                scores.append((str(first(entry, f"{kind}.name", "name")), value))
+                scores.append((str(first(entry, f"{kind}.name", "name") or "score"), value))
     return scores
 
 
