@@ -231,7 +231,7 @@ class RouterServer:
             leads: True if this process holds the lease of the log.
         """
         day, spent = router.follow_budget()
-        problems = router.problems()
+        problems = router.budget_problems()
         if problems != self._noted_problems:
             router.log.note(BUDGET, json.dumps(problems))
             self._noted_problems = problems

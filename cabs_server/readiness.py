@@ -55,7 +55,7 @@ class Readiness:
         disk_problem = self._disk_problem()
         if disk_problem is not None:
             problems.append(disk_problem)
-        problems += self.keeper.router.problems()
+        problems += self.keeper.router.budget_problems()
         has_no_model = self.forwards and len(left_alone) == len(breakers)
         if has_no_model or (log_problems and self.forwarder.settings.fail_closed):
             return "not ready", problems

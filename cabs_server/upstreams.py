@@ -107,7 +107,7 @@ def check_serving(
     ]
     router = Router.load(folder, RouterOptions(**options))
     router.warm_up()
-    problems = router.problems()
+    problems = router.budget_problems()
     if upstreams is None:
         return ServingCheck([*lines, "no upstreams file: decisions and feedback only"], problems)
     checked = read_upstreams(upstreams, manifest.names)

@@ -38,7 +38,7 @@ SAVED = 0.5
 MOST_TIMES = 20.0
 
 
-class Charges:
+class CostFactors:
     """Learnt cost factors of a router's models.
 
     Attributes:
@@ -198,7 +198,7 @@ class Prices:
                 reads none.
             text_tokens: number of tokens of the text.
             tokens: number of tokens of the whole request. None takes those of the text.
-            factors: `[K]` of `Charges`.
+            factors: `[K]` of `CostFactors`.
         """
         if predicted is None:
             if not self.priced.any():

@@ -351,7 +351,7 @@ def compare_plays(
         mean=found.mean,
         se=max(sample.standard_error for sample in samples),
         decisions=problem.independent,
-        reach=(below, above),
+        interval_distances=(below, above),
         collected=problem.asked / problem.n,
         unknown=(found.mean - least.mean, most.mean - found.mean),
         method="paired" if problem.observed is None else "paired, from real answers",

@@ -28,7 +28,7 @@ from cabs_core.data.pool_files import pool_from
 from cabs_core.data.pool_files.rhos import grid_for_costs
 from cabs_core.router.build import build_bundle
 from cabs_core.router.ingredients import Ingredients
-from cabs_core.router.price_prior import OUTPUT, price_of, prior_scores
+from cabs_core.router.price_prior import TYPICAL_TOKENS, price_of, prior_scores
 
 #: Share of uniform exploration, if none is given.
 EPSILON = 0.1
@@ -77,7 +77,9 @@ def build_cold(
     texts = list(dict.fromkeys(generate_prompts(_PROMPTS, np.random.default_rng(0)).prompts))
     n = len(texts)
     tokens = np.array([text_tokens(text) for text in texts])
-    costs = np.column_stack([[upstreams[m].usd_of_tokens(float(t), OUTPUT) for t in tokens] for m in models])
+    costs = np.column_stack(
+        [[upstreams[m].usd_of_tokens(float(t), TYPICAL_TOKENS) for t in tokens] for m in models]
+    )
     ids = text_array([f"p{i}" for i in range(n)])
     tasks = text_array(["all"] * n)
     scores = np.tile(prior_scores(prices), (n, 1))

@@ -154,7 +154,7 @@ def compare_policies(
         decisions=n,
         half_width=width,
         least=n * LEAST / max(size, 1e-9),
-        reach=(half, half),
+        interval_distances=(half, half),
         method="doubly robust",
         unknown=_unknown(data, never_played, q),
     )

@@ -399,7 +399,8 @@ def _means_of_parts(values: Sequence[float] | np.ndarray) -> list[float]:
 def _checkpoint(bundle: str, place: Path | None) -> dict[str, int] | None:
     """Return how far the checkpoint of a bundle has read the log, or None if there is no readable one.
 
-    The values are the learner's `counted`, `applied`, `learnt` and `passed`.
+    `counted` and `applied` are the learner's `last_decision` and `last_reward`. `learnt` and `passed` are
+    counts of the same name.
 
     Args:
         place: folder of the checkpoints of all bundles. None if the log has no such folder.

@@ -200,23 +200,32 @@ def guarded_pmf(
 
 
 def guarded_draw(
-    answering: int, waiting: int, floor: float, first: float, second: float
-) -> tuple[int, bool, float]:
-    """Draw which side answers, with the probabilities of `guarded_pmf`.
+    answering: int, waiting: int, available: np.ndarray, floor: float, numbers: tuple[float, float]
+) -> tuple[int, bool]:
+    """Draw a model with the probabilities of `guarded_pmf`.
 
     Args:
         answering: the model that the answering side chose.
         waiting: the model that the other side chose.
+        available: bool `[K]`.
         floor: share of exploration.
-        first: uniform in [0, 1).
-        second: uniform in [0, 1), independent of `first`.
+        numbers: two independent uniform numbers in [0, 1).
 
     Returns:
-        (model, uniform, number). If `uniform` is True, the caller draws a model uniformly from the available
-        ones, by `number` in [0, 1), in place of `model`. Otherwise `model` is the one that was drawn.
+        (index of the model, True if the model was drawn uniformly from the available ones).
     """
+    first, second = numbers
     if first >= floor:
-        return answering, False, second
+        return answering, False
     if second < TRIAL_SHARE:
-        return waiting, False, second
-    return waiting, True, (second - TRIAL_SHARE) / (1.0 - TRIAL_SHARE)
+        return waiting, False
+    return uniform_draw(available, (second - TRIAL_SHARE) / (1.0 - TRIAL_SHARE)), True
+
+
+def uniform_draw(available: np.ndarray, number: float) -> int:
+    """Return the index of the available model that a uniform number in [0, 1) draws; all are equally likely.
+
+    Args:
+        available: bool `[K]`, with at least one True.
+    """
+    return int(np.flatnonzero(available)[int(number * available.sum())])

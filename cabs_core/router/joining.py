@@ -119,13 +119,13 @@ class _ArmChange:
     Attributes:
         oracles: predictors of these models.
         arms: entries of these models, as in `Manifest.arms`.
-        charges: state of `Charges` for these models.
+        cost_factors: state of `CostFactors` for these models.
         event: the addition or removal, for the provenance.
     """
 
     oracles: Oracles
     arms: list[dict[str, Any]]
-    charges: dict[str, list[float]]
+    cost_factors: dict[str, list[float]]
     event: dict[str, Any]
 
 
@@ -200,11 +200,11 @@ def add_model(
         _add_arm(router, model, vectors, nearest, entry["mean_cost"])
         if scored is not None and vectors is not None and router.learner.policy.algorithm.learns:
             _teach(router, grown, model.name, scored, vectors)
-        state = router.learner.charges.state()
-        charges = {key: [*values, 0.0] for key, values in state.items()}
+        state = router.learner.cost_factors.state()
+        factors = {key: [*values, 0.0] for key, values in state.items()}
         count = 0 if scored is None else len(scored.prompts)
         event = {"added": model.name, "scored": count, "like": model.like}
-        change = _ArmChange(grown, [*router.manifest.arms, entry], charges, event)
+        change = _ArmChange(grown, [*router.manifest.arms, entry], factors, event)
         return _replace_bundle(router, Path(folder), change)
 
 
@@ -261,9 +261,9 @@ def remove_model(
         names = [arm["name"] for arm in arms]
         smaller = replace(oracles, arms=names, arm_map=trained.removed(index))
         router.learner.policy.remove_arm(name)
-        state = router.learner.charges.state()
-        charges = {key: [*values[:index], *values[index + 1 :]] for key, values in state.items()}
-        change = _ArmChange(smaller, arms, charges, {"removed": name})
+        state = router.learner.cost_factors.state()
+        factors = {key: [*values[:index], *values[index + 1 :]] for key, values in state.items()}
+        change = _ArmChange(smaller, arms, factors, {"removed": name})
         return _replace_bundle(router, Path(folder), change)
 
 
@@ -447,7 +447,7 @@ def _replace_bundle(router: Router, folder: Path, change: _ArmChange) -> str:
     prefix = f".{place.name}.{os.getpid()}."  # a later start removes the folder if this process is killed
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix, suffix=".tmp") as temporary:
         candidate = Path(temporary) / "router"
-        continued = {**router.continued(), "charges": change.charges}
+        continued = {**router.continued(), "charges": change.cost_factors}
         provenance = {**router.manifest.provenance, "continued": continued, "arms": events}
         router.write(candidate, BundleChange(change.oracles, change.arms, provenance))
         present = read_manifest(folder, verify=False).id

@@ -24,7 +24,7 @@ from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.log import EventLog
 from cabs_core.data.events.rows import Logged
-from cabs_core.router.charges import Charges
+from cabs_core.router.charges import CostFactors
 from cabs_core.router.guarded import Lead, initial_lead
 from cabs_core.router.loaded import Bundle
 
@@ -44,8 +44,8 @@ class Learner:
         folder: folder of the checkpoints of all bundles. None saves and reads no checkpoint.
 
     Attributes:
-        policy: after decision number `counted` and reward number `applied` of the log.
-        charges: learnt cost factors of the models.
+        policy: after decision number `last_decision` and reward number `last_reward` of the log.
+        cost_factors: learnt cost factors of the models.
         learnt: number of rewards that taught the policy, or would have if their model had not left.
         passed: number of rewards that did not, since they belong to another bundle or are not the first of
             their decision.
@@ -75,12 +75,12 @@ class Learner:
         Raises:
             ProvenanceError: there is a checkpoint that cannot be read, or it is of another bundle or log.
         """
-        self.counted = 0
-        self.applied = 0
+        self.last_decision = 0
+        self.last_reward = 0
         self.learnt = 0
         self.passed = 0
         self.lead = initial_lead(self.manifest.evidence)
-        self.charges = Charges(len(self.manifest.names))
+        self.cost_factors = CostFactors(len(self.manifest.names))
         before = self.manifest.provenance.get("continued", {})
         self.lineage = {self.manifest.id, *before.get("lineage", [])}
         log = self.log.id
@@ -95,11 +95,11 @@ class Learner:
             if int(data["revision"]) != self.revision:  # it may hold a score that was taken back since
                 self._start_from_bundle(before, log)
                 return
-            self.counted = int(data["counted"])
-            self.applied = int(data["applied"])
+            self.last_decision = int(data["counted"])
+            self.last_reward = int(data["applied"])
             self.learnt = int(data["learnt"])
             self.passed = int(data["passed"])
-            self.charges.set_state(data["charges"])
+            self.cost_factors.set_state(data["charges"])
             if data["fallback"] == self.manifest.fallback:
                 self.lead = Lead.from_dict(data["lead"])
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -118,12 +118,12 @@ class Learner:
         """
         self.policy = load_policy(self.bundle / "policy")
         if before.get("charges"):
-            self.charges.set_state(before["charges"])
+            self.cost_factors.set_state(before["charges"])
         if before.get("lead"):
             self.lead = Lead.from_dict(before["lead"])
         if before.get("log") == log:
-            self.counted = int(before["counted"])
-            self.applied = int(before["applied"])
+            self.last_decision = int(before["counted"])
+            self.last_reward = int(before["applied"])
 
     def catch_up(self, limit: int | None = None) -> int:
         """Apply the new decisions and rewards of the log. Return how many rewards taught the policy.
@@ -137,15 +137,15 @@ class Learner:
         while remaining > 0:
             batch = int(min(remaining, BATCH))
             # rewards are read first, so that every decision they belong to is among those counted after
-            lessons, read, applied = self.log.lessons(self.applied, batch, bundles)
-            last, plays = self.log.played(self.counted, bundles)
+            lessons, read, applied = self.log.lessons(self.last_reward, batch, bundles)
+            last, plays = self.log.played(self.last_decision, bundles)
             for arm in sorted(plays):
                 for _ in range(plays[arm]):
                     self.policy.algorithm.count(arm)
-            self.counted = last
+            self.last_decision = last
             for logged, reward in lessons:
                 self._learn(logged, reward.score, reward.cost)
-            self.applied = applied
+            self.last_reward = applied
             taught += len(lessons)
             self.learnt += len(lessons)
             self.passed += read - len(lessons)
@@ -174,7 +174,7 @@ class Learner:
         arm = names.index(decision.arm_name)
         taught_cost = cost
         if logged.output_cost is not None and logged.input_cost is not None:
-            self.charges.learn(arm, cost - logged.input_cost, logged.output_cost)
+            self.cost_factors.learn(arm, cost - logged.input_cost, logged.output_cost)
             # a policy that corrects costs itself would correct what the factors have corrected already
             if self.policy.algorithm.corrects_costs and logged.expected_cost is not None:
                 taught_cost = logged.expected_cost
@@ -216,9 +216,9 @@ class Learner:
             content = {
                 "format": FORMAT,
                 "bundle": self.manifest.id,
-                "counted": self.counted,
-                "applied": self.applied,
-                "charges": self.charges.state(),
+                "counted": self.last_decision,
+                "applied": self.last_reward,
+                "charges": self.cost_factors.state(),
                 "log": self.log.id,
                 "revision": self.revision,
                 "fallback": self.manifest.fallback,
@@ -237,6 +237,6 @@ class Learner:
         try:
             stored = json.loads((folder / HEADER).read_text(encoding="utf-8"))
             position = (int(stored["revision"]), int(stored["applied"]))
-            return bool(stored["bundle"] == self.manifest.id) and position > (self.revision, self.applied)
+            return bool(stored["bundle"] == self.manifest.id) and position > (self.revision, self.last_reward)
         except (OSError, ValueError, KeyError, TypeError):
             return False

@@ -92,7 +92,7 @@ class LoggedBundle:
         note = f"recorded, not learnt: policy {self.manifest.policy} does not learn from scores"
         return {"result": result, "learnt": False, "note": note}
 
-    def problems(self) -> list[str]:
+    def budget_problems(self) -> list[str]:
         """Return a list with a sentence on the budget if no rho can meet it, else an empty list."""
         if self.pacer is None:
             problem = None
@@ -382,8 +382,8 @@ class LoggedBundle:
         """
         fresh = Learner(self.bundle, self.log, self._learned)
         before = -1
-        while fresh.applied > before:
-            before = fresh.applied
+        while fresh.last_reward > before:
+            before = fresh.last_reward
             begin = time.perf_counter()
             fresh.catch_up(PART)
             time.sleep(time.perf_counter() - begin)

@@ -17,8 +17,8 @@ PER_DECADE = 0.1
 #: Bounds of the expected score.
 LOWEST = 0.3
 HIGHEST = 0.9
-#: Number of tokens in of a typical call, and of tokens out.
-OUTPUT = 200.0
+#: Number of tokens in of a typical call, and number of tokens out.
+TYPICAL_TOKENS = 200.0
 
 
 def price_of(upstream: Upstream) -> float:
@@ -31,7 +31,7 @@ def price_of(upstream: Upstream) -> float:
         raise RouterError(
             "it has no price: give price: {input: , output: } in USD per million tokens, or free: true"
         )
-    return upstream.usd_of_tokens(OUTPUT, OUTPUT)
+    return upstream.usd_of_tokens(TYPICAL_TOKENS, TYPICAL_TOKENS)
 
 
 def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:

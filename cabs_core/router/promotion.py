@@ -41,8 +41,8 @@ class Difference:
         decisions: number of decisions compared; of a table prompts.
         half_width: function that returns the half width of the 95 % interval in standard errors for a number
             of decisions.
-        reach: distances from `mean` to the lower and to the upper end of the interval. None takes
-            `half_width` times `se` for both.
+        interval_distances: distances from `mean` to the lower and to the upper end of the interval. None
+            takes `half_width` times `se` for both.
         least: fewest decisions for a valid interval, so for a promotion.
         collected: prompts or decisions that have to be collected for one that is compared.
         unknown: how much smaller and larger the difference may be, because some answers are not known.
@@ -55,7 +55,7 @@ class Difference:
     se: float
     decisions: int
     half_width: Callable[[float], float] = _normal_half_width
-    reach: tuple[float, float] | None = None
+    interval_distances: tuple[float, float] | None = None
     least: float = 0.0
     collected: float = 1.0
     unknown: tuple[float, float] = (0.0, 0.0)
@@ -63,11 +63,11 @@ class Difference:
 
     def interval(self) -> tuple[float, float]:
         """Return the 95 % interval of the difference, widened by what is unknown."""
-        if self.reach is None:
+        if self.interval_distances is None:
             below = self.half_width(float(self.decisions)) * self.se
             above = below
         else:
-            below, above = self.reach
+            below, above = self.interval_distances
         return self.mean - self.unknown[0] - below, self.mean + self.unknown[1] + above
 
     def needed(self, margin: float) -> int:
@@ -77,7 +77,7 @@ class Difference:
         for _ in range(30):  # the width of a confidence sequence depends on the count a little
             count = ((self.half_width(max(count, 1.0)) + _POWER) * deviation / margin) ** 2
         most = max(count, self.least)
-        if self.reach is not None:
+        if self.interval_distances is not None:
             # if no loss is seen, so many decisions show that losses of everything are rarer than the margin
             # (Wilson)
             quantile = special.ndtri(1.0 - LEVEL / 2.0)

@@ -31,7 +31,7 @@ from cabs_core.router.bundle import CARD, write_bundle
 from cabs_core.router.card import model_card
 from cabs_core.router.charges import Charge, is_amount
 from cabs_core.router.encoder import TextEncoder, check_text
-from cabs_core.router.guarded import guarded_draw, guarded_pmf
+from cabs_core.router.guarded import guarded_draw, guarded_pmf, uniform_draw
 from cabs_core.router.heads import Prediction
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.logged import LoggedBundle
@@ -201,7 +201,7 @@ class Router(LoggedBundle):
         rows = []
         routed = []
         with self._lock:
-            factors = self.learner.charges.factors
+            factors = self.learner.cost_factors.factors
             for prediction in predictions:
                 decided = self._decide(prediction, request, mask, factors)
                 rows.append(self._row(decided, request))
@@ -216,7 +216,7 @@ class Router(LoggedBundle):
 
         Args:
             mask: bool `[K]` of the available models. None if all are.
-            factors: `[K]` learnt cost factors of `Charges`.
+            factors: `[K]` learnt cost factors of `CostFactors`.
         """
         read = prediction.request
         charge = self.prices.charge(read.predicted_costs, prediction.tokens, request.tokens, factors)
@@ -342,13 +342,11 @@ class Router(LoggedBundle):
             pmf = guarded_pmf(routes, self.fallback, target, mask, floor)
             answering = decision.arm if routes else self.fallback
             waiting = self.fallback if routes else decision.arm
-            arm, explored, second = guarded_draw(answering, waiting, floor, first, second)
+            arm, explored = guarded_draw(answering, waiting, mask, floor, numbers=(first, second))
         else:
             pmf = (1.0 - floor) * target + floor * mask / mask.sum()
-            arm = decision.arm
             explored = bool(first < floor)
-        if explored:
-            arm = int(np.flatnonzero(mask)[int(second * mask.sum())])
+            arm = uniform_draw(mask, second) if explored else decision.arm
         return _Draw(self.policy.redraw(decision, arm, pmf), target, decision.arm, explored)
 
     def predict(self, texts: Sequence[str | Prediction]) -> list[Prediction]:
@@ -511,11 +509,11 @@ class Router(LoggedBundle):
         return {
             "lineage": sorted(self.learner.lineage),
             "rewards": self.learner.learnt,
-            "charges": self.learner.charges.state(),
+            "charges": self.learner.cost_factors.state(),
             "lead": self.learner.lead.to_dict(),
             "log": self.log.id,
-            "counted": self.learner.counted,
-            "applied": self.learner.applied,
+            "counted": self.learner.last_decision,
+            "applied": self.learner.last_reward,
         }
 
     def write(self, folder: str | Path, change: BundleChange | None = None) -> Path:

@@ -244,7 +244,9 @@ def _compare_with_switch(
     """
     i = router.arms.index(arm)
     costs = prediction.costs
-    charge = router.prices.charge(costs, prediction.tokens, request.tokens, router.learner.charges.factors)
+    charge = router.prices.charge(
+        costs, prediction.tokens, request.tokens, router.learner.cost_factors.factors
+    )
     if charge is not None:
         costs = charge.cost
     cached = request.earlier_tokens * float(router.prices.savings[i])

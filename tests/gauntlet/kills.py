@@ -210,7 +210,7 @@ def _state(bundle: str | Path, place: str, learned: Path | None, step: int | Non
     last = log.last_reward()
     while True:
         learner.catch_up(step)
-        if learner.applied >= last:
+        if learner.last_reward >= last:
             break
     arrays, values = learner.policy.algorithm.state()
     digest = hashlib.sha256(json.dumps([values, learner.policy.round], sort_keys=True).encode())

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import RouterError
-from cabs_core.router.charges import LARGEST, PRIOR, Charges, Prices
+from cabs_core.router.charges import LARGEST, PRIOR, CostFactors, Prices
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.router import Router
 
@@ -21,7 +21,7 @@ TEXT = "How many legs do three spiders have together?"
     st.floats(1e-9, 1),
 )
 def test_no_outcome_moves_a_factor_by_more_than_is_stated(rows, paid, predicted):
-    charges = Charges(2)
+    charges = CostFactors(2)
     for row in rows:
         charges.learn(0, *row)
     before = charges.factors
@@ -32,11 +32,11 @@ def test_no_outcome_moves_a_factor_by_more_than_is_stated(rows, paid, predicted)
 
 
 def test_a_factor_finds_a_wrong_prediction():
-    charges = Charges(1)
+    charges = CostFactors(1)
     for _ in range(400):
         charges.learn(0, 30.0, 1.0)
     assert charges.factors[0] == pytest.approx(30.0, rel=0.5)
-    again = Charges(1)
+    again = CostFactors(1)
     again.set_state(charges.state())
     assert again.factors == charges.factors
     for n, ratios in (([1.0, 2.0], [1.0, 2.0]), ([-1.0], [1.0]), ([1.0], [np.inf]), ([1.0], [-1.0])):
@@ -100,12 +100,12 @@ def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle,
         assert row.expected_cost == pytest.approx(decision.costs[decision.model])
         assert row.input_cost == pytest.approx(1e-4)
         router.feedback(decision.id, score=1.0, cost=10 * decision.costs[decision.model])
-    factors = router.learner.charges.factors
+    factors = router.learner.cost_factors.factors
     assert (factors > 1).any()
     router.save(tmp_path / "saved")
     router.close()
     again = Router.load(folder, RouterOptions(prices=prices), log=tmp_path / "log.sqlite")
-    assert np.array_equal(again.learner.charges.factors, factors)
+    assert np.array_equal(again.learner.cost_factors.factors, factors)
     assert np.array_equal(
-        Router.load(tmp_path / "saved", RouterOptions(prices=prices)).learner.charges.factors, factors
+        Router.load(tmp_path / "saved", RouterOptions(prices=prices)).learner.cost_factors.factors, factors
     )

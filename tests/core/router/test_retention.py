@@ -157,7 +157,7 @@ def test_compacting_changes_nothing_that_is_learnt_or_estimated(
     shutil.rmtree(place / "log.learned", ignore_errors=True)
     fresh = Router.load(folder, log=place / "log.sqlite")
     assert state(fresh) == before  # plays of removed decisions are known
-    assert fresh.learner.counted == len(asked)
+    assert fresh.learner.last_decision == len(asked)
     fresh.close()
 
 

@@ -309,7 +309,7 @@ def test_whatever_happens_the_state_follows_from_the_log(
             assert router.feedback(name_, score=score) == expected
             scored.setdefault(name_, score)
     router.follow()
-    assert router.learner.learnt == len(scored) and router.learner.counted == len(ids)
+    assert router.learner.learnt == len(scored) and router.learner.last_decision == len(ids)
     fresh = Router.load(folder, RouterOptions(learned=place.with_name("elsewhere")), log=place)
     assert same(state(fresh.learner.policy), state(router.learner.policy))
     assert fresh.learner.policy.round == router.learner.policy.round
