@@ -105,7 +105,7 @@ class AnswerPage:
         return today_in_words(self.found.answer)
 
     @property
-    def shown(self) -> Rung | None:
+    def recommended_rung(self) -> Rung | None:
         """The recommended rung; None if no rung is recommended."""
         name = self.found.answer.recommended
         if name is None:
@@ -122,9 +122,9 @@ class AnswerPage:
     @property
     def decision(self) -> str:
         """`keep`, `deploy` or `unsure`: the class of the section, which gives it a colour."""
-        if self.shown is None:
+        if self.recommended_rung is None:
             return "unsure"
-        if self.shown.rung == "keep":
+        if self.recommended_rung.rung == "keep":
             return "keep"
         return "deploy"
 
@@ -135,7 +135,7 @@ class AnswerPage:
         If nothing or "keep" is recommended, they say that no other option is sure to be good enough, or that
         none can be judged.
         """
-        rung = self.shown
+        rung = self.recommended_rung
         if rung is None:
             return (
                 "No option is sure to be as good as what it is compared with. The table says how far each is."
@@ -205,7 +205,7 @@ class AnswerPage:
         sentences = [note.text for note in found.answer.notes if note.code not in _SAID_ELSEWHERE]
         sentences += self._people
         sentences += self._unlike
-        rung = self.shown
+        rung = self.recommended_rung
         if rung is not None and rung.rung == "rules" and found.by != TASK:
             sentences.append(
                 "A cluster is a group of prompts that are alike. A request belongs to the cluster whose "
@@ -388,7 +388,7 @@ class AnswerPage:
         return shortened_text(without_shared(prompts)[place], _LONGEST_CENTER)
 
     @property
-    def worth(self) -> PageTable | None:
+    def worth_table(self) -> PageTable | None:
         """Table of what every option gains beside today's model, by the value of a right answer.
 
         Cells are gains with their 95 % interval; unlike `ladder`, no option is called good or bad. None if
@@ -426,7 +426,7 @@ class AnswerPage:
         return TableCell(f"{money(1000.0 * worth.gain)} ({low} to {high})", 1000.0 * worth.gain)
 
     @property
-    def more(self) -> PageTable | None:
+    def more_data_table(self) -> PageTable | None:
         """Table of the chance that more prompts replace "cannot tell"; None if no option has this word."""
         compared = {"switch": len(self.found.answer.models), "rules": 2, "router": 2}
         rows = []
@@ -479,14 +479,14 @@ class AnswerPage:
     def export(self) -> str:
         """Command that exports the recommended option, or the highest rung if no option is recommended."""
         command = f"cabs export {self.pool}"
-        if self.shown is None and self.found.answer.rungs:
+        if self.recommended_rung is None and self.found.answer.rungs:
             return f"{command} --rung {self.found.answer.rungs[-1].rung}"
         return command
 
     @property
     def export_says(self) -> str:
         """Sentence that introduces the command `export` and says which option the command writes."""
-        if self.shown is None and self.found.answer.rungs:
+        if self.recommended_rung is None and self.found.answer.rungs:
             return f"Nothing is recommended. Write option {self.found.answer.rungs[-1].rung} all the same:"
         return "Write what is recommended:"
 

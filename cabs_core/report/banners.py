@@ -25,7 +25,7 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
             f"Replayed at {len(replayed)} of the pool's {len(planned)} values of {rho}; missing: "
             f"{rhos_text(absent, 12)}; “cabs run --pool {data.pool}” makes them."
         )
-    if data.missing:
+    if data.missing_rhos:
         texts.append(data.missing_text())
     later = data.settings.get("later_models")
     if later:

@@ -260,7 +260,7 @@ def _summary(data: PoolData, headline: str, goal: GoalAnswer | None) -> dict[str
     }
     if goal is not None:
         summary["goal"] = goal.text
-    if data.missing:
+    if data.missing_rhos:
         summary["missing"] = data.missing_text()
     if len(data.ranked) > 1:
         pair = data.pair(data.best, data.ranked[1])

@@ -11,7 +11,7 @@ from cabs_core.base.utility import middle_rho
 from cabs_core.report import evidence as facts
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.names import LEVEL_NAMES, headline, label, style
+from cabs_core.report.names import LEVEL_NAMES, label, policies_shown_first, style
 from cabs_core.report.plots.charts import (
     NARROW,
     cost_scale,
@@ -95,7 +95,9 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
     with_settings = set(settings["policy"])
     drawn = [p for p in data.board.index if p not in left_out and p in with_settings]
     shown = {
-        p for p in headline(drawn, data.best, data.reference) if data.board.loc[p, "kind"] != "upper bound"
+        p
+        for p in policies_shown_first(drawn, data.best, data.reference)
+        if data.board.loc[p, "kind"] != "upper bound"
     }
     frames = [pd.DataFrame(columns=["rho", "series", "x", "y", "low", "high"])]
     for policy in drawn:
@@ -239,7 +241,7 @@ def regret(data: PoolData) -> Figure | None:
             ends.append(text.replace("-", "−") if kind == "relative" else text)
         rows.append([label(policy), LEVEL_NAMES[level], *ends])
     order = list(dict.fromkeys(policy for policy, _ in lines_of["absolute"]))
-    shown = headline(order, data.best, data.reference)
+    shown = policies_shown_first(order, data.best, data.reference)
     styles, legend = legend_of(order, shown)
     by_regime = level_choice(level for _, level in lines_of["absolute"])
     by_kind = ViewChoice("kind", "Regret", tuple((kind, kinds[kind][1]) for kind in kinds), next(iter(kinds)))
@@ -274,7 +276,7 @@ def utility_by_rho(data: PoolData) -> Figure:
     table = data.mart("utility_by_rho").pivot_table(index="rho", columns="policy", values="utility")
     is_relative = data.reference in table.columns
     order = [p for p in data.board.index if p != ORACLE_BEST and p in table.columns]
-    shown = headline(order, data.best, data.reference) | {BEST_SINGLE}
+    shown = policies_shown_first(order, data.best, data.reference) | {BEST_SINGLE}
     base = table[data.reference] if is_relative else 0.0
     if is_relative:
         shown_value = f"utility minus {label(data.reference)}'s"

@@ -118,7 +118,7 @@ class PoolData:
         return str(self.info["reference_policy"])
 
     @cached_property
-    def missing(self) -> dict[str, list[float]]:
+    def missing_rhos(self) -> dict[str, list[float]]:
         """{policy: values of rho at which only other policies were replayed}.
 
         No policy is compared at such a rho.
@@ -129,7 +129,7 @@ class PoolData:
     @cached_property
     def compared(self) -> frozenset[float]:
         """Values of rho at which all policies of the pool were replayed."""
-        left_out = {rho for rhos in self.missing.values() for rho in rhos}
+        left_out = {rho for rhos in self.missing_rhos.values() for rho in rhos}
         return frozenset(set(self.mart("utility_by_rho")["rho"]) - left_out)
 
     @cached_property
@@ -153,14 +153,16 @@ class PoolData:
 
         Empty if no replay is missing.
         """
-        if not self.missing:
+        if not self.missing_rhos:
             return ""
-        lacking = "; ".join(f"{p} lacks {rhos_text(rhos)}" for p, rhos in list(self.missing.items())[:_SHOWN])
-        if len(self.missing) > _SHOWN:
-            more = f"; and {len(self.missing) - _SHOWN} more policies"
+        lacking = "; ".join(
+            f"{p} lacks {rhos_text(rhos)}" for p, rhos in list(self.missing_rhos.items())[:_SHOWN]
+        )
+        if len(self.missing_rhos) > _SHOWN:
+            more = f"; and {len(self.missing_rhos) - _SHOWN} more policies"
         else:
             more = ""
-        left_out = sorted({rho for rhos in self.missing.values() for rho in rhos})
+        left_out = sorted({rho for rhos in self.missing_rhos.values() for rho in rhos})
         return (
             f"Incomplete: ρ = {rhos_text(left_out)} left out of every comparison, because not all policies "
             f"were replayed there ({lacking}{more}). `cabs run --pool {self.pool}` replays what is missing. "
@@ -169,7 +171,7 @@ class PoolData:
 
     def unranked_text(self) -> str:
         """Return the reason why the pool has no ranking, to stand after a colon."""
-        if self.missing:
+        if self.missing_rhos:
             return f"no rho at which all policies were replayed. {self.missing_text()}"
         return "no real router was replayed, only upper bounds."
 

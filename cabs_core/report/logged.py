@@ -26,7 +26,7 @@ from cabs_core.report.ask_again import ASK_AGAIN, prompts_to_ask, write_prompts
 from cabs_core.report.build import TEMPLATES, ReportResult
 from cabs_core.report.data import PoolData
 from cabs_core.report.made_from import files_of
-from cabs_core.report.names import label, says, style
+from cabs_core.report.names import description_of, label, style
 from cabs_core.report.plots.charts import intervals
 from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.page import render_page
@@ -98,7 +98,7 @@ def build_logged_report(
     tables: dict[str, PageTable | None] = {
         "ladder": None if first is None else first.ladder,
         "by_task": None if first is None else first.tasks,
-        "more": None if first is None else first.more,
+        "more": None if first is None else first.more_data_table,
         "money": _money(estimates, rho),
         "logged": stages.logged(data),
         "models": _models(table),
@@ -137,7 +137,7 @@ def build_logged_report(
         banners=banners,
         tables=tables,
         figures={"differences": figure},
-        glossary=[(label(p), says(p)) for p in dict.fromkeys(mart["policy"])],
+        glossary=[(label(p), description_of(p)) for p in dict.fromkeys(mart["policy"])],
         provenance=[
             ("Log", Path(table.report["origin"]).name),
             ("Outcomes (hash)", table.content_hash()),

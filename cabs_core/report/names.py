@@ -41,7 +41,7 @@ def condition_text(condition: str | None) -> str:
 label = policy_label
 
 
-def says(policy: str) -> str:
+def description_of(policy: str) -> str:
     """Return the description of a policy in the catalog, as one line without code marks."""
     text = policy_description(policy).removeprefix("Replay of ").replace("`", "")
     return text[:1].upper() + text[1:]
@@ -72,7 +72,7 @@ def style(policy: str) -> Style:
     return Style(colour, dash, SHAPES[shape])
 
 
-def headline(names: Sequence[str], best: str, reference: str) -> set[str]:
+def policies_shown_first(names: Sequence[str], best: str, reference: str) -> set[str]:
     """Return the policies whose lines a plot shows at first. A reader can switch on the others.
 
     These are `best`, `reference` and the policies that the catalog marks as headlines, so far as `names` has

@@ -14,7 +14,7 @@ from cabs_core.report.banners import limits
 from cabs_core.report.collected import CollectionPart
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, examples
-from cabs_core.report.names import condition_name, condition_text, label, says
+from cabs_core.report.names import condition_name, condition_text, description_of, label
 from cabs_core.report.plots.figure import Figure
 from cabs_core.report.pool_answer import GoalAnswer
 from cabs_core.report.tables import PageTable, missing
@@ -125,8 +125,8 @@ class PoolPage:
         tables = {
             "ladder": None if first is None else first.ladder,
             "by_task": None if first is None else first.tasks,
-            "more": None if first is None else first.more,
-            "by_value": None if first is None else first.worth,
+            "more": None if first is None else first.more_data_table,
+            "by_value": None if first is None else first.worth_table,
             "utility": sections.utility(data),
             "coupled": sections.coupled(data),
             "presets": sections.presets(data),
@@ -180,7 +180,7 @@ class PoolPage:
     @property
     def glossary(self) -> list[tuple[str, str]]:
         """(label, description) of every policy."""
-        return [(label(p), says(p)) for p in self.data.board.index]
+        return [(label(p), description_of(p)) for p in self.data.board.index]
 
     @property
     def sections(self) -> list[tuple[str, str]]:

@@ -11,7 +11,7 @@ from cabs_core.base.catalog.roles import BEST_SINGLE, NO_ROUTERS, ORACLE_BEST, R
 from cabs_core.base.statistics.uncertainty import half_width
 from cabs_core.report.data import LEVELS, PoolData
 from cabs_core.report.evidence import Evidence
-from cabs_core.report.names import LEVEL_NAMES, condition_text, headline, label, style
+from cabs_core.report.names import LEVEL_NAMES, condition_text, label, policies_shown_first, style
 from cabs_core.report.plots.charts import lines
 from cabs_core.report.plots.figure import Figure, FigureTable, ViewChoice
 from cabs_core.report.plots.theme import Style
@@ -90,7 +90,10 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     order = list(dict.fromkeys(policy for policy, _ in curves))
     by_regime = level_choice(level for _, level in curves)
     static = [p for p in order if data.board.loc[p, "kind"] == "static" and p not in NO_ROUTERS]
-    shown = headline(order, data.best, data.reference) | {*static[:1], *({BEST_SINGLE} & set(order))}
+    shown = policies_shown_first(order, data.best, data.reference) | {
+        *static[:1],
+        *({BEST_SINGLE} & set(order)),
+    }
     change = _change_text(later, condition)
     styles, legend = legend_of(order, shown)
     window = int(min(curve["x"].iloc[0] for curve in curves.values()))

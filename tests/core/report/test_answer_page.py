@@ -138,9 +138,9 @@ def test_the_ladder_has_a_row_per_option_and_seconds_only_where_the_table_has_th
 def test_options_that_cannot_be_told_have_a_chance_with_more_prompts_and_others_have_none() -> None:
     few = page(table().take(np.arange(60)))
     unknown = [rung.rung for rung in few.found.answer.rungs if rung.word == "cannot tell"]
-    assert unknown and few.more is not None
-    assert [row[0].text.lower().partition(":")[0] for row in few.more.rows] == unknown
-    assert len(few.more.headers) == 4
+    assert unknown and few.more_data_table is not None
+    assert [row[0].text.lower().partition(":")[0] for row in few.more_data_table.rows] == unknown
+    assert len(few.more_data_table.headers) == 4
 
 
 def timed(lost: float) -> Outcomes:
@@ -290,7 +290,7 @@ def test_no_option_is_judged_that_asks_a_model_whose_gaps_are_of_another_kind() 
 
 def test_the_worth_of_every_option_is_told_for_each_value_without_a_word() -> None:
     shown = AnswerPage(found(table()), "p", rhos=(0.0, 10.0, 1000.0))
-    worth = shown.worth
+    worth = shown.worth_table
     assert worth is not None and [row[0].value for row in worth.rows] == [0.1, 0.001]
     rules = shown.found.answer.rung("rules")
     keep = shown.found.answer.rung("keep")
@@ -300,5 +300,5 @@ def test_the_worth_of_every_option_is_told_for_each_value_without_a_word() -> No
         gain = 1000 * value * rules.difference + keep.usd_per_1000 - rules.usd_per_1000
         assert row[worth.headers.index("Rules")].value == pytest.approx(gain, abs=0.2)
     compared = AnswerPage(shown.found, "p", rhos=(10.0,), scale=Scale("big"))
-    assert compared.worth is None, "a comparison won has no value in dollars"
+    assert compared.worth_table is None, "a comparison won has no value in dollars"
     assert compared.ladder is not None and "Comparisons won" in compared.ladder.headers

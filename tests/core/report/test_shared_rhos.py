@@ -12,7 +12,9 @@ def test_a_policy_with_more_rhos_does_not_win_for_that(small):
     """`lin_ucb` has four rhos, `hier_mix`, which is better at each, two: it used to stand outside the
     ranking."""
     data = PoolData("uneven", small)
-    assert data.ranked == ["hier_mix", "lin_ucb", "random"] and data.missing == {"hier_mix": [0.0, 300.0]}
+    assert data.ranked == ["hier_mix", "lin_ucb", "random"] and data.missing_rhos == {
+        "hier_mix": [0.0, 300.0]
+    }
     text = data.missing_text()
     assert "ρ = 0, 300 left out of every comparison" in text and "hier_mix lacks 0, 300" in text
     assert "cabs run --pool uneven" in text
@@ -26,7 +28,7 @@ def test_a_policy_with_more_rhos_does_not_win_for_that(small):
 def test_nothing_is_said_where_nothing_is_missing(pages):
     artifacts, report, _ = pages
     data = PoolData("one", artifacts)
-    assert data.missing == {} and data.missing_text() == ""
+    assert data.missing_rhos == {} and data.missing_text() == ""
     assert "Incomplete" not in report.markdown and "missing" not in report.summary
 
 
