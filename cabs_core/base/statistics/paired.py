@@ -203,7 +203,7 @@ class PairedSample:
 
 
 @dataclass(frozen=True)
-class Estimate:
+class StudentDifference:
     """A mean difference with a standard error, whose bounds are those of Student's t.
 
     Attributes:

@@ -10,7 +10,7 @@ from scipy import special
 from cabs_core.base.statistics.bootstrap import resampled_sums
 from cabs_core.base.statistics.clusters import cluster_sums, independent
 from cabs_core.base.statistics.costs import MOST_OF_THE_MONEY, dearest_share
-from cabs_core.base.statistics.paired import Estimate, PairedSample
+from cabs_core.base.statistics.paired import PairedSample, StudentDifference
 from cabs_core.base.statistics.people import corrected_sum
 from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import LEVEL
@@ -107,7 +107,7 @@ def quality_of(
         return PairedSample.of(gap, pair.weight, table.clusters, worst=max(share, 1.0))
     rows = pair.weight > 0
     if not rows.any():
-        return Estimate(math.nan, math.nan, 1.0)
+        return StudentDifference(math.nan, math.nan, 1.0)
     judged = np.nan_to_num(table.scores[rows])
     people = np.where(table.answered, table.people, np.nan)[rows]
     labelled = np.maximum((~np.isnan(people)).sum(axis=1), 1)
@@ -119,11 +119,11 @@ def quality_of(
         np.tile(judged.shape[1] / labelled[:, None], (1, judged.shape[1])),
     )
     half = -float(special.ndtri(LEVEL / 2))
-    return Estimate(found.value, (found.high - found.low) / (2.0 * half), max(found.n - 1.0, 1.0))
+    return StudentDifference(found.value, (found.high - found.low) / (2.0 * half), max(found.n - 1.0, 1.0))
 
 
 @dataclass(frozen=True)
-class Money:
+class CostComparison:
     """The costs of an option and of another one, as bootstrap draws over clusters.
 
     Attributes:
@@ -322,14 +322,14 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
     return CROSS_FITTED
 
 
-def weights_paid(played: Decisions) -> np.ndarray:
+def weights_for_costs(played: Decisions) -> np.ndarray:
     """Return the probabilities `[N, K]` that give an option's costs: `exported`, or else `weights`."""
     if played.exported is None:
         return played.weights
     return played.exported
 
 
-def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[Money]:
+def compare_costs(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[CostComparison]:
     """Return the costs of every pair, with equal bootstrap draws of clusters for all pairs.
 
     Clusters are first sorted by their costs, so neither the order of the rows nor copies of a prompt change
@@ -359,7 +359,7 @@ def monies(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> l
         ratio = mean_cost / mean_other if mean_other > 0 else 0.0
         drawn_weight = np.maximum(drawn[:, 3 * k + 2], 1e-300)
         found.append(
-            Money(
+            CostComparison(
                 cost=mean_cost,
                 other_cost=mean_other,
                 draws=drawn[:, 3 * k] / drawn_weight,

@@ -24,13 +24,13 @@ from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.data.pool_files.goals import BEST, Goal
 from cabs_core.evaluation.answer.choice import RouterCandidate
 from cabs_core.evaluation.answer.compare import (
+    CostComparison,
     Difference,
-    Money,
     Pair,
+    compare_costs,
     cross_fitted_factor,
-    monies,
     quality_of,
-    weights_paid,
+    weights_for_costs,
 )
 from cabs_core.evaluation.answer.ladder import KEEP, LOG, ROUTER, RULES, SWITCH
 from cabs_core.evaluation.answer.logged import WITHOUT_PROPENSITIES, LoggedTable
@@ -102,9 +102,9 @@ class _Tried:
         name: name of the option.
         played: decisions of the option.
         pair: the option and today's model, from which quality is computed.
-        paid: the same with the decisions that costs are computed from (`compare.weights_paid`).
+        paid: the same with the decisions that costs are computed from (`compare.weights_for_costs`).
         quality: difference in score, with its error times `factor`.
-        money: costs of both.
+        costs: costs of the option and of today's model.
         factor: error of a cross-fitted score as a multiple of its plain error; 1 for a single model.
     """
 
@@ -114,7 +114,7 @@ class _Tried:
     pair: Pair
     paid: Pair
     quality: Difference
-    money: Money
+    costs: CostComparison
     factor: float
 
 
@@ -178,7 +178,7 @@ def goal_answer(
         confirmed=any(sure),
         conditions=tuple(asked[best]),
         quality=option.pair.mean(option.pair.score),
-        usd_per_1000=1000.0 * option.money.cost,
+        usd_per_1000=1000.0 * option.costs.cost,
         difference=option.quality.mean,
         low=low,
         high=high,
@@ -286,16 +286,16 @@ def _tried(
         named.append((RULES, rules))
     named += [(ROUTER, router) for router in routers]
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
-    paid = [Pair.of(table, weights_paid(played), baseline) for _, played in named]
-    money = monies(paid, table.clusters, options)
+    paid = [Pair.of(table, weights_for_costs(played), baseline) for _, played in named]
+    comparisons = compare_costs(paid, table.clusters, options)
     found = []
-    for (rung, played), pair, costs, of_option in zip(named, pairs, paid, money, strict=True):
+    for (rung, played), pair, paid_pair, costs in zip(named, pairs, paid, comparisons, strict=True):
         factor = 1.0
         quality = quality_of(table, pair, played.weights, baseline)
         if rung in (RULES, ROUTER):
             factor = cross_fitted_factor(quality, table, played)
         difference = quality.widened(factor)
-        found.append(_Tried(rung, played.name, played, pair, costs, difference, of_option, factor))
+        found.append(_Tried(rung, played.name, played, pair, paid_pair, difference, costs, factor))
     return found
 
 
@@ -363,18 +363,18 @@ def _budget(goal: Goal, option: _Tried, clusters: np.ndarray) -> Condition:
     if goal.budget_per_month is None or goal.requests_per_month is None:
         return Condition("budget", math.nan, math.nan, 1.0)
     allowed = goal.budget_per_month / goal.requests_per_month
-    mean = option.money.cost
+    mean = option.costs.cost
     seen = option.paid.weight > 0
     costs = option.paid.cost[seen]
     p_value = 1.0
     if seen.any() and not costs.any():
         p_value = 0.0
-    elif option.money.known and mean > 0:
+    elif option.costs.known and mean > 0:
         dearest = max(_DEARER * float(costs.max()), _UNSEEN * mean)
         left = (allowed - costs) / mean
         sample = PairedSample.of(left, option.paid.weight[seen], clusters[seen], worst=dearest / mean)
         p_value = sample.p_value_above(0.0)
-    return Condition("budget", option.money.cost * goal.requests_per_month, goal.budget_per_month, p_value)
+    return Condition("budget", option.costs.cost * goal.requests_per_month, goal.budget_per_month, p_value)
 
 
 def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
@@ -392,7 +392,7 @@ def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
 
 def _value(value: float, option: _Tried, table: ScoredTable, options: AnswerOptions) -> Condition:
     """Condition that the option's worth, `value` times quality less cost, is above that of today's model."""
-    worth = worth_of(value, (option.pair, option.paid), option.quality, option.money, table.clusters, options)
+    worth = worth_of(value, (option.pair, option.paid), option.quality, option.costs, table.clusters, options)
     return Condition("value", worth.gain, 0.0, worth.p_value)
 
 
@@ -400,7 +400,7 @@ def _worth(goal: Goal, option: _Tried) -> float:
     """Figure by which a goal prefers options: worth in USD, else minus the cost, else the quality."""
     quality = option.pair.mean(option.pair.score)
     if goal.value_per_right_answer:
-        return goal.value_per_right_answer * quality - option.money.cost
+        return goal.value_per_right_answer * quality - option.costs.cost
     if goal.quality is not None:
-        return -option.money.cost
+        return -option.costs.cost
     return quality

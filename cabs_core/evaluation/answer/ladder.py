@@ -21,13 +21,13 @@ from cabs_core.base.statistics.costs import DEAREST, MOST_OF_THE_MONEY
 from cabs_core.base.statistics.uncertainty import holm
 from cabs_core.base.units import percentage
 from cabs_core.evaluation.answer.compare import (
+    CostComparison,
     Difference,
-    Money,
     Pair,
+    compare_costs,
     cross_fitted_factor,
-    monies,
     quality_of,
-    weights_paid,
+    weights_for_costs,
 )
 from cabs_core.evaluation.answer.logged import LoggedTable
 from cabs_core.evaluation.answer.rule import (
@@ -174,7 +174,7 @@ class _Option:
         played: decisions of the option.
         pair: the option and today's system, prompt by prompt.
         quality: difference in score.
-        money: costs of both.
+        costs: costs of the option and of today's system.
         tests: p-values, adjusted for the family of options (Holm).
         word, sure_low: see `Rung`.
     """
@@ -184,12 +184,12 @@ class _Option:
     played: Decisions
     pair: Pair
     quality: Difference
-    money: Money
+    costs: CostComparison
     tests: Tests = field(default_factory=lambda: Tests(1.0, 1.0, 1.0, 1.0))
     word: Word = Word.UNKNOWN
     sure_low: float = float("nan")
     #: number of options that the shown one was picked from and that may be as good, itself among them
-    alike: int = 1
+    number_alike: int = 1
 
 
 def answer(
@@ -263,10 +263,12 @@ def _judged(
     Intervals of rules and routers are widened (`cross_fitted_factor`).
     """
     pairs = [Pair.of(table, played.weights, baseline) for _, played in named]
-    paid = [weights_paid(played) for _, played in named]
-    money = monies([Pair.of(table, weights, baseline) for weights in paid], table.clusters, options)
+    paid = [weights_for_costs(played) for _, played in named]
+    comparisons = compare_costs(
+        [Pair.of(table, weights, baseline) for weights in paid], table.clusters, options
+    )
     options_found = []
-    for (rung, played), pair, costs in zip(named, pairs, money, strict=True):
+    for (rung, played), pair, costs in zip(named, pairs, comparisons, strict=True):
         use = played.name if played.use is None else played.use
         quality = quality_of(table, pair, played.weights, baseline)
         if rung in (RULES, ROUTER):
@@ -305,7 +307,7 @@ def _with_words(
         chosen_of = 1
     better = [_p_better(option, single, table) for option in found]
     as_good = [option.quality.p_value_above(-options.tolerance) for option in found]
-    cheaper = [option.money.p_cheaper for option in found]
+    cheaper = [option.costs.p_cheaper for option in found]
     worse = [min(chosen_of * option.quality.p_value_below(0.0), 1.0) for option in found]
     for k, option in enumerate(found):
         if table.asks_selective(option.played.weights):
@@ -317,7 +319,7 @@ def _with_words(
         tests = Tests(*(float(family[k]) for family in families))
         share = tail / (len(found) - int(order[k]))
         low, _ = option.quality.interval(share)
-        word = word_of(tests, tail, shares, money_known=option.money.known)
+        word = word_of(tests, tail, shares, costs_known=option.costs.known)
         named.append(replace(option, tests=tests, word=word, sure_low=low))
     return named
 
@@ -346,15 +348,15 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
     """
     tail = options.level / 2
     pair = Pair.of(table, a.played.weights, b.played.weights)
-    paid = Pair.of(table, weights_paid(a.played), weights_paid(b.played))
-    (money,) = monies([paid], table.clusters, options)
+    paid = Pair.of(table, weights_for_costs(a.played), weights_for_costs(b.played))
+    (costs,) = compare_costs([paid], table.clusters, options)
     quality = quality_of(table, pair, a.played.weights, b.played.weights)
-    if max(quality.p_value_above(-options.tolerance), money.p_cheaper) <= tail:
+    if max(quality.p_value_above(-options.tolerance), costs.p_cheaper) <= tail:
         return True
-    if quality.p_value_above(0.0) > tail or a.money.p_dearer <= tail:
+    if quality.p_value_above(0.0) > tail or a.costs.p_dearer <= tail:
         return False
     # what b gains by its price may be worth the loss that is within the tolerance
-    cheaper = max(quality.mirrored().p_value_above(-options.tolerance), money.p_dearer)
+    cheaper = max(quality.mirrored().p_value_above(-options.tolerance), costs.p_dearer)
     return cheaper > tail
 
 
@@ -364,7 +366,7 @@ def _choice(
     """Return the names of the recommended rung and of the cheapest one that may be recommended."""
     by_rung = {option.rung: option for option in candidates}
     words = {rung: option.word for rung, option in by_rung.items()}
-    costs = {rung: option.money.cost for rung, option in by_rung.items()}
+    costs = {rung: option.costs.cost for rung, option in by_rung.items()}
     allowed = [rung for rung, word in words.items() if word in RECOMMENDABLE]
     cheapest = min(allowed, key=lambda rung: costs[rung], default=None)
     chosen = recommended(words, costs, lambda a, b: _beats(by_rung[a], by_rung[b], table, options))
@@ -372,7 +374,7 @@ def _choice(
 
 
 def _most_promising(found: Sequence[_Option], table: ScoredTable, options: AnswerOptions) -> _Option:
-    """Return the option that a rung shows, with the number of options that it was picked from (`_picked`).
+    """Return the option that a rung shows, with its `number_alike` among the options in `found`.
 
     If any may be recommended, it is the cheapest of those that no other beats. Otherwise the option with the
     largest worth is taken, which is its difference in score plus the tolerance times the share of the cost
@@ -385,26 +387,26 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
         if not any(_beats(other, option, table, options) for other in allowed if other is not option)
     ]
     if allowed:
-        return _picked(
-            min(unbeaten or allowed, key=lambda option: (option.money.cost, str(option.use))), found
+        return _with_number_alike(
+            min(unbeaten or allowed, key=lambda option: (option.costs.cost, str(option.use))), found
         )
 
     def worth(option: _Option) -> tuple[float, float, str]:
-        if option.money.known:
-            saved = 1.0 - option.money.ratio
+        if option.costs.known:
+            saved = 1.0 - option.costs.ratio
         else:
             saved = 0.0
         value = option.quality.mean + options.tolerance * saved
         rounded = round(float(np.nan_to_num(value, nan=-2.0)), 9)
         return -rounded, _cost_of_known_calls(option, table), str(option.use)
 
-    return _picked(min(found, key=worth), found)
+    return _with_number_alike(min(found, key=worth), found)
 
 
 def _cost_of_known_calls(option: _Option, table: ScoredTable) -> float:
     """Mean USD of the calls in the table that the option would make too; infinity if there are none.
 
-    Unlike the cost of `money`, the mean is not corrected for the prompts that got the calls of a log.
+    Unlike the cost in `costs`, the mean is not corrected for the prompts that got the calls of a log.
     """
     weights = np.where(table.answered, np.nan_to_num(option.played.weights), 0.0)
     total = float(weights.sum())
@@ -413,11 +415,11 @@ def _cost_of_known_calls(option: _Option, table: ScoredTable) -> float:
     return round(float((weights * np.nan_to_num(table.costs)).sum()) / total, DIGITS)
 
 
-def _picked(option: _Option, found: Sequence[_Option]) -> _Option:
-    """Return an option with `alike` set: 1 plus the number of others in `found` that may be as good."""
+def _with_number_alike(option: _Option, found: Sequence[_Option]) -> _Option:
+    """Return the option with `number_alike`: 1 plus the number of others in `found` that may be as good."""
     mean = option.quality.mean
-    alike = sum(other.quality.interval(LEVEL / 2)[1] >= mean for other in found if other is not option)
-    return replace(option, alike=1 + alike)
+    others = sum(other.quality.interval(LEVEL / 2)[1] >= mean for other in found if other is not option)
+    return replace(option, number_alike=1 + others)
 
 
 def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
@@ -428,8 +430,9 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
     of options that might have been picked.
     """
     tail = options.level / 2
-    picked_tail = min(tail, 2.0 * tail / option.alike)
-    pair, money = option.pair, option.money
+    picked_tail = min(tail, 2.0 * tail / option.number_alike)
+    pair = option.pair
+    costs = option.costs
     low = 0.0
     high = 0.0
     ratio_low: float | None = None
@@ -439,11 +442,11 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
     if option.rung != KEEP:
         low = option.quality.interval(picked_tail)[0]
         high = option.quality.interval(tail)[1]
-    if option.rung != KEEP and money.known:
-        ratio_low = money.ratio_interval(tail)[0]
-        ratio_high = money.ratio_interval(picked_tail)[1]
-        saving_low = money.saving_interval(picked_tail)[0]
-        saving_high = money.saving_interval(tail)[1]
+    if option.rung != KEEP and costs.known:
+        ratio_low = costs.ratio_interval(tail)[0]
+        ratio_high = costs.ratio_interval(picked_tail)[1]
+        saving_low = costs.saving_interval(picked_tail)[0]
+        saving_high = costs.saving_interval(tail)[1]
     median, high_latency = _latencies(option.played.weights, pair.weight, table)
     requests = options.requests_per_month
     seen = pair.weight > 0
@@ -455,11 +458,11 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
         low=low,
         high=high,
         sure_low=option.sure_low,
-        usd_per_1000=1000.0 * money.cost if seen.any() else np.nan,
-        cost_ratio=money.ratio if money.other_cost > 0 else None,
+        usd_per_1000=1000.0 * costs.cost if seen.any() else np.nan,
+        cost_ratio=costs.ratio if costs.other_cost > 0 else None,
         cost_low=ratio_low,
         cost_high=ratio_high,
-        saving_per_month=_times(money.other_cost - money.cost if seen.any() else np.nan, requests),
+        saving_per_month=_times(costs.other_cost - costs.cost if seen.any() else np.nan, requests),
         saving_low=_times(saving_low, requests),
         saving_high=_times(saving_high, requests),
         latency_median=median,
@@ -558,7 +561,7 @@ def _notes(found: Answer, candidates: Sequence[_Option], table: ScoredTable) -> 
             )
         )
     judged = [option for option in options if (option.pair.weight > 0).any()]
-    dear = [option.rung for option in judged if option.money.dearest > MOST_OF_THE_MONEY]
+    dear = [option.rung for option in judged if option.costs.dearest > MOST_OF_THE_MONEY]
     if dear:
         text = (
             f"The {DEAREST} dearest prompts hold more than {percentage(MOST_OF_THE_MONEY)} of the money, "

@@ -63,7 +63,6 @@ def newest_fifth(
         times: `[N]` time of each prompt in seconds since 1970; NaN if it is not known.
         rung: rung of the option.
         played: decisions of the option.
-        options: settings of the answer, none of which is used here.
 
     Returns:
         None if either part has too few independent prompts, or if most prompts have the same time.

@@ -71,18 +71,18 @@ SHARES_OF_MODELS = Shares(better=0.4, worse=0.6)
 SHARES_OF_FITTED = Shares(better=0.8, worse=0.2)
 
 
-def word_of(tests: Tests, tail: float, shares: Shares, *, money_known: bool) -> Word:
+def word_of(tests: Tests, tail: float, shares: Shares, *, costs_known: bool) -> Word:
     """Return the first word of an option that is shown at the one-sided error `tail` of its family.
 
-    The order is better, as good and cheaper, as good, worse, cannot tell. Unless `money_known`, no word says
+    The order is better, as good and cheaper, as good, worse, cannot tell. Unless `costs_known`, no word says
     that the option is as good, since it may be cheaper or dearer.
     """
     if tests.better <= tail * shares.better:
         return Word.BETTER
     as_good = tests.as_good <= tail
-    if money_known and as_good and tests.cheaper <= tail * shares.cheaper:
+    if costs_known and as_good and tests.cheaper <= tail * shares.cheaper:
         return Word.CHEAPER
-    if money_known and as_good:
+    if costs_known and as_good:
         return Word.AS_GOOD
     if tests.worse <= tail * shares.worse:
         return Word.WORSE

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 import numpy as np
 
 from cabs_core.evaluation.answer.compare import (
+    CostComparison,
     Difference,
-    Money,
     Pair,
+    compare_costs,
     cross_fitted_factor,
     ends_of_draws,
-    monies,
     normal_error,
     p_value_of_draws,
     quality_of,
-    weights_paid,
+    weights_for_costs,
 )
 from cabs_core.evaluation.answer.table import AnswerOptions, Decisions, ScoredTable
 
@@ -81,19 +81,19 @@ def option_worth(
     options = options or AnswerOptions()
     baseline = table.baseline()
     pair = Pair.of(table, played.weights, baseline)
-    paid = Pair.of(table, weights_paid(played), baseline)
-    (money,) = monies([paid], table.clusters, options)
+    paid = Pair.of(table, weights_for_costs(played), baseline)
+    (costs,) = compare_costs([paid], table.clusters, options)
     quality = quality_of(table, pair, played.weights, baseline)
     if fitted:
         quality = quality.widened(cross_fitted_factor(quality, table, played))
-    return worth_of(value, (pair, paid), quality, money, table.clusters, options)
+    return worth_of(value, (pair, paid), quality, costs, table.clusters, options)
 
 
 def worth_of(
     value: float,
     pairs: tuple[Pair, Pair],
     quality: Difference,
-    money: Money,
+    costs: CostComparison,
     clusters: np.ndarray,
     options: AnswerOptions,
 ) -> Worth:
@@ -106,10 +106,10 @@ def worth_of(
     Args:
         value: USD that a right answer is worth.
         pairs: two pairs of the option and today's model. Scores come from the first pair. Costs of the option
-            come from the second pair, which plays its exported decisions (`compare.weights_paid`), where that
-            has a weight, and else from the first.
+            come from the second pair, which plays its exported decisions (`compare.weights_for_costs`), where
+            that has a weight, and else from the first.
         quality: difference in score, with its error widened if the option was fitted.
-        money: costs of both in the second pair. `known` and `independent` are taken from it.
+        costs: costs of both options in the second pair. `known` and `independent` are taken from it.
         clusters: `[N]` equal values for prompts of the table that depend on each other.
         options: settings of the answer, such as the number and seed of the draws.
     """
@@ -122,7 +122,7 @@ def worth_of(
         value * (1.0 - pair.score) + cost,
         value * (1.0 - pair.other_score) + pair.other_cost,
     )
-    (lost,) = monies([worth], clusters, options)
+    (lost,) = compare_costs([worth], clusters, options)
     draws = lost.other_draws - lost.draws
     dearer = pair.mean(cost - pair.other_cost)
     plain = value * pair.mean(pair.score - pair.other_score) - dearer
@@ -134,7 +134,7 @@ def worth_of(
     return Worth(
         gain=gain,
         draws=(draws - plain) * stretch + gain,
-        independent=money.independent,
+        independent=costs.independent,
         acceleration=lost.saving_acceleration,
-        known=money.known,
+        known=costs.known,
     )
