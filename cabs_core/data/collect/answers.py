@@ -44,7 +44,7 @@ class Collected:
 
     Attributes:
         prompts: number of prompts, the first ones of `Collection.order`, that every model has answered.
-        lanes: {model: its state in this run}.
+        runs: {model: its state in this run}.
         spent: cost of this run, USD.
         paid: cost of all runs, USD.
         in_flight: calls that were under way when an earlier run died.
@@ -53,7 +53,7 @@ class Collected:
     """
 
     prompts: int
-    lanes: dict[str, ModelRun]
+    runs: dict[str, ModelRun]
     spent: float
     paid: float
     in_flight: int
@@ -88,16 +88,16 @@ def collect_answers(
             )
         purse = Purse(collect.max_usd, paid + perhaps)
         models = collection.models
-        lanes: dict[str, ModelRun] = {}
-        collected = Collected(0, lanes, 0.0, 0.0, in_flight)
+        runs: dict[str, ModelRun] = {}
+        collected = Collected(0, runs, 0.0, 0.0, in_flight)
         progress = Tally(collection.size * len(models))
 
         def make(first: int, last: int) -> bool:
             def calls(target: AskedModel) -> Iterator[Question]:
                 return collection.calls(target, first, last)
 
-            collected.spent += ask(calls, models, progress, collect, store, purse, notify, lanes)
-            _refuse_failures(collection, models, lanes, purse.refused)
+            collected.spent += ask(calls, models, progress, collect, store, purse, notify, runs)
+            _refuse_failures(collection, models, runs, purse.refused)
             return purse.refused
 
         for last in parts(collection, purse.most - purse.spent):
@@ -106,8 +106,9 @@ def collect_answers(
                 done = first + collection.answered(store, first, last)
                 # a call that was refused while dearer ones were under way may fit now
                 while done < last and purse.allows(collection.most(store, done)):
-                    for lane in lanes.values():
-                        lane.reopen()
+                    purse.refused = False
+                    for run in runs.values():
+                        run.reopen()
                     make(done, done + 1)
                     done += collection.answered(store, done, last)
                 collected.prompts, collected.by_budget = done, True
@@ -164,7 +165,7 @@ def parts(collection: Collection, budget: float) -> list[int]:
 
 
 def _refuse_failures(
-    collection: Collection, models: Sequence[AskedModel], lanes: dict[str, ModelRun], budget: bool
+    collection: Collection, models: Sequence[AskedModel], runs: dict[str, ModelRun], budget: bool
 ) -> None:
     """Raise an error if a model was given up or left calls without an answer.
 
@@ -177,11 +178,11 @@ def _refuse_failures(
     bad = [
         t.name
         for t in models
-        if lanes[t.name].state.startswith("given up") or (lanes[t.name].unanswered and not budget)
+        if runs[t.name].state.startswith("given up") or (runs[t.name].unanswered and not budget)
     ]
     if not bad:
         return
-    lines = [f"  {t.name}: {described(lanes[t.name])}" for t in models]
+    lines = [f"  {t.name}: {described(runs[t.name])}" for t in models]
     raise CollectError(
         f"pool {collection.pool_file.pool.name}: {', '.join(bad)} could not be asked everything. What was "
         "answered is kept, and not asked again:\n"
@@ -190,18 +191,18 @@ def _refuse_failures(
     )
 
 
-def described(lane: ModelRun) -> str:
+def described(run: ModelRun) -> str:
     """Return in words how many calls a model answered, what they cost, and why it stopped."""
-    text = f"{lane.answered + lane.known:,} answered ({lane.known:,} known before), {money(lane.usd)}"
-    if lane.again:
-        text += f", {lane.again:,} repeats"
-    if lane.unanswered:
-        text += f", {lane.unanswered:,} without an answer"
-        if lane.note and lane.open:
-            text += f" ({lane.note})"
-    if lane.open:
+    text = f"{run.answered + run.known:,} answered ({run.known:,} known before), {money(run.usd)}"
+    if run.again:
+        text += f", {run.again:,} repeats"
+    if run.unanswered:
+        text += f", {run.unanswered:,} without an answer"
+        if run.note and run.open:
+            text += f" ({run.note})"
+    if run.open:
         return text
-    return f"{text}; {lane.state}"
+    return f"{text}; {run.state}"
 
 
 def write_answers(

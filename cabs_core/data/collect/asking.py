@@ -15,7 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from cabs_core.base.units import duration, money
-from cabs_core.data.collect.calls import AskedModel, Question, Reply, read_reply, unasked
+from cabs_core.data.collect.calls import AskedModel, Question, Reply, end_without_text, read_reply
 from cabs_core.data.collect.store import AnswerStore, StoredAnswer
 from cabs_core.data.endpoints.dialects import PATHS
 from cabs_core.data.endpoints.replies import Meaning
@@ -75,11 +75,10 @@ class Purse:
         return True
 
     def allows(self, bound: float) -> bool:
-        """Return True if another call with this largest cost fits into the budget, and reset `refused`.
+        """Return True if another call with this largest cost fits into the budget.
 
-        Calls under way are not counted. From now on, `refused` tells of later calls alone.
+        Calls under way are not counted.
         """
-        self.refused = False
         return self.spent + bound <= self.most
 
     def settle(self, bound: float, usd: float) -> None:
@@ -246,7 +245,7 @@ def ask(
     store: AnswerStore,
     purse: Purse,
     notify: Callable[[str], None],
-    lanes: dict[str, ModelRun],
+    runs: dict[str, ModelRun],
 ) -> float:
     """Make every call that has no answer yet, to all models in parallel, and return the cost.
 
@@ -261,18 +260,18 @@ def ask(
         store: store in which every call and its end are recorded.
         purse: budget. Its `refused` becomes True if the budget stopped a call.
         notify: called with sentences about the progress.
-        lanes: {model: its state} of earlier rounds, which is updated. A model that was given up is not asked.
+        runs: {model: its state} of earlier rounds, which is updated. A model that was given up is not asked.
 
     Returns:
         Cost of this round, USD.
     """
     for target in models:
-        lanes.setdefault(target.name, ModelRun(target, collect.limits.get(target.name, Limit())))
+        runs.setdefault(target.name, ModelRun(target, collect.limits.get(target.name, Limit())))
     before = purse.spent
     import aiohttp  # noqa: PLC0415  (the library is imported and replays without it)
 
-    async def run() -> None:
-        limit = sum(lanes[t.name].limit.concurrency for t in models)
+    async def ask_all() -> None:
+        limit = sum(runs[t.name].limit.concurrency for t in models)
         connector = aiohttp.TCPConnector(limit=max(limit, 1))
         # no cookies, no proxies of the environment: nothing goes anywhere but to the upstreams
         async with aiohttp.ClientSession(
@@ -281,11 +280,11 @@ def ask(
             async with asyncio.TaskGroup() as group:
                 for t in models:
                     group.create_task(
-                        _lane(client, lanes[t.name], calls(t), collect, store, purse, progress, notify)
+                        _run_model(client, runs[t.name], calls(t), collect, store, purse, progress, notify)
                     )
 
     try:
-        asyncio.run(run())
+        asyncio.run(ask_all())
     except BaseExceptionGroup as group:  # for example, the store cannot be written to
         first = group
         while isinstance(first, BaseExceptionGroup):
@@ -294,9 +293,9 @@ def ask(
     return purse.spent - before
 
 
-async def _lane(
+async def _run_model(
     client: aiohttp.ClientSession,
-    lane: ModelRun,
+    run: ModelRun,
     calls: Iterable[Question],
     collect: Collect,
     store: AnswerStore,
@@ -305,25 +304,25 @@ async def _lane(
     notify: Callable[[str], None],
 ) -> None:
     """Make all calls to one model that have no answer, `limit.concurrency` of them at a time."""
-    lane.began()
-    waiting = _unanswered(lane, iter(calls), store, progress)
+    run.began()
+    waiting = _unanswered(run, iter(calls), store, progress)
 
     async def worker() -> None:
         for call in waiting:
-            if not lane.open:
-                lane.unanswered += 1
+            if not run.open:
+                run.unanswered += 1
                 continue
-            await _call(client, lane, call, collect, store, purse)
+            await _call(client, run, call, collect, store, purse)
             progress.done += 1
             progress.tell(purse, notify)
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(lane.limit.concurrency):
+        for _ in range(run.limit.concurrency):
             group.create_task(worker())
 
 
 def _unanswered(
-    lane: ModelRun, calls: Iterator[Question], store: AnswerStore, progress: Tally
+    run: ModelRun, calls: Iterator[Question], store: AnswerStore, progress: Tally
 ) -> Iterator[Question]:
     """Yield the calls that have no answer in the store, each once, and count the others as known."""
     yielded: set[str] = set()
@@ -334,12 +333,10 @@ def _unanswered(
         answered = store.known([call.key for call in part])
         for call in part:
             if call.key in answered:
-                lane.known += 1
+                run.known += 1
                 progress.done += 1
-                if lane.asked:
-                    progress.began = progress.began
-                else:
-                    progress.began = time.monotonic()
+                if not run.asked:
+                    progress.began = time.monotonic()  # looking answers up is no part of the speed
             elif call.key not in yielded:
                 yielded.add(call.key)
                 yield call
@@ -347,7 +344,7 @@ def _unanswered(
 
 async def _call(
     client: aiohttp.ClientSession,
-    lane: ModelRun,
+    run: ModelRun,
     call: Question,
     collect: Collect,
     store: AnswerStore,
@@ -366,44 +363,45 @@ async def _call(
     lacks = call.lacks
     if lacks is not None:
         store.receive(
-            store.send(call.key, lane.target.name, 0.0), unasked(call, "rejected", f"not asked: it {lacks}")
+            store.send(call.key, run.target.name, 0.0),
+            end_without_text(call, "rejected", f"not asked: it {lacks}"),
         )
-        lane.answered += 1
+        run.answered += 1
         return
-    while lane.open:
-        await lane.turn()
-        if not lane.open:
+    while run.open:
+        await run.turn()
+        if not run.open:
             break
         if not await purse.take(bound):
-            lane.state = "budget"
+            run.state = "budget"
             break
-        number = store.send(call.key, lane.target.name, bound)
-        lane.asked += 1
+        number = store.send(call.key, run.target.name, bound)
+        run.asked += 1
         reply, seconds = await _post(client, call)
         usd = bound if reply.billed else 0.0
         end = reply.answer or StoredAnswer(
-            call.key, lane.target.name, "failed", usd=usd, seconds=seconds, note=reply.note
+            call.key, run.target.name, "failed", usd=usd, seconds=seconds, note=reply.note
         )
         store.receive(number, end)
         purse.settle(bound, end.usd)
-        lane.usd += end.usd
+        run.usd += end.usd
         if reply.answer is not None:
-            lane.answered += 1
-            lane.good()
+            run.answered += 1
+            run.good()
             return
-        lane.bad(reply, collect.patience)
+        run.bad(reply, collect.patience)
         if reply.means in (Meaning.CALLER, Meaning.MODEL_REFUSES_FIELD):
             break
         busy = reply.means is Meaning.WAIT
         failures += not busy
-        if failures >= collect.attempts or not lane.open:
+        if failures >= collect.attempts or not run.open:
             break
-        lane.again += 1
+        run.again += 1
         if not busy and reply.wait is None:
             await asyncio.sleep(
                 min(_FIRST_WAIT * 2 ** (failures - 1), _LONGEST_WAIT) * random.uniform(0.8, 1.2)
             )
-    lane.unanswered += 1
+    run.unanswered += 1
 
 
 async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, float]:

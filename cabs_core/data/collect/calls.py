@@ -192,13 +192,13 @@ def read_reply(
             return Reply(Meaning.RETRY, note="the reply holds no answer (cut off?)", billed=True)
         return Reply(means, answer)
     if means in _ENDS:
-        return Reply(means, unasked(call, _ENDS[means], note, seconds), note)
+        return Reply(means, end_without_text(call, _ENDS[means], note, seconds), note)
     if means in _ADVICE:
         note = f"{_ADVICE[means]} ({note})"
     return Reply(means, note=note, wait=retry_after(headers, data), billed=200 <= status < 300)
 
 
-def unasked(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:
+def end_without_text(call: Question, state: str, note: str, seconds: float = 0.0) -> StoredAnswer:
     """Return the stored end of a call that has no text, whether or not the call was sent.
 
     Args:

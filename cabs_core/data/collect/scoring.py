@@ -115,7 +115,9 @@ def score_cells(
             path = collection.pool_file.existing_file(scorer.path, "collect.scores.path")
             labels = read_labels(path, scorer.score_range)
             for i in places:
-                values[i] = labels.of(cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or "")
+                values[i] = labels.score_of(
+                    cells[i].query, cells[i].prompt, cells[i].model, cells[i].text or ""
+                )
         elif isinstance(scorer, Command):
             _run_command(scorer, collection, cells, places, values, scored)
         else:
@@ -226,18 +228,18 @@ def _judge(
         def calls(_: AskedModel) -> Iterator[Question]:
             return (call for _, call, _ in questions)
 
-        lanes: dict[str, ModelRun] = {}
+        runs: dict[str, ModelRun] = {}
         scored.spent += ask(
-            calls, [target], Tally(len(questions)), collection.collect, store, purse, notify, lanes
+            calls, [target], Tally(len(questions)), collection.collect, store, purse, notify, runs
         )
-    lane = lanes[target.name]
-    if purse.refused or not lane.open or lane.unanswered:
+    run = runs[target.name]
+    if purse.refused or not run.open or run.unanswered:
         if purse.refused:
             what = f"its budget ended (max_usd {judge.max_usd:g})"
         else:
             what = "it could not be asked everything"
         raise CollectError(
-            f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(lane)}. What "
+            f"pool {collection.pool_file.pool.name}: judge {judge.called}: {what}: {described(run)}. What "
             "it said is kept; mend it and run it again"
         )
     scored.paid += purse.spent
@@ -284,7 +286,7 @@ def _questions(
             yield i, call, number == 0
 
 
-def instruments(scorers: Iterable[Scorer]) -> dict[str, Any]:
+def scorer_settings(scorers: Iterable[Scorer]) -> dict[str, Any]:
     """Return {scorer: settings} as JSON values, for the record of an artifact.
 
     The settings are kind, weight and tasks, and for a judge also its model, whether it has labels, and the

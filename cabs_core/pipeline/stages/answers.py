@@ -95,7 +95,7 @@ def build(
         paid=answers.paid,
         in_flight=answers.in_flight,
         stopped=answers.stopped,
-        lanes={name: described(lane) for name, lane in answers.lanes.items()},
+        lanes={name: described(run) for name, run in answers.runs.items()},
         counts=_even(written["models"]),
         by_budget=answers.by_budget,
         repriced=written["repriced"],

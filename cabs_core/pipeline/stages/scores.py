@@ -20,7 +20,7 @@ from cabs_core.data.collect import instrument
 from cabs_core.data.collect.answers import ANSWERS
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
-from cabs_core.data.collect.scoring import Cell, Scored, instruments, score_cells
+from cabs_core.data.collect.scoring import Cell, Scored, score_cells, scorer_settings
 from cabs_core.data.collect.source import PART, PEOPLE, SCORES, cells_of
 from cabs_core.data.collect.store import WORTHLESS, AnswerStore
 from cabs_core.data.collect.trust import require_trusted
@@ -94,7 +94,7 @@ def build(
     people = {j.called: _people(j, collection, cells) for j in collection.collect.judges}
     _write(folder / SCORES, cells, scored, people)
     shown: dict[str, Any] = {
-        "scores": instruments(collection.collect.scores),
+        "scores": scorer_settings(collection.collect.scores),
         "judges": {
             j.called: _measured(j, collection, cells, scored, people[j.called])
             for j in collection.collect.judges
@@ -142,7 +142,7 @@ def _people(judge: Judge, collection: Collection, cells: Sequence[Cell]) -> np.n
     if judge.labels is None:
         return np.full(len(cells), np.nan)
     labels = read_labels(collection.pool_file.existing_file(judge.labels, "collect.scores.labels"))
-    people = np.array([labels.of(c.query, c.prompt, c.model, c.text or "") for c in cells])
+    people = np.array([labels.score_of(c.query, c.prompt, c.model, c.text or "") for c in cells])
     if judge.against is None:
         return people
     return compared_with(people, cells, judge.against)

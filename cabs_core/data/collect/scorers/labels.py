@@ -29,7 +29,7 @@ class LabelTable:
     scores: dict[tuple[str, ...], float]
     by: str
 
-    def of(self, query: str, prompt: str, model: str, text: str) -> float:
+    def score_of(self, query: str, prompt: str, model: str, text: str) -> float:
         """Return the score of an answer, or NaN if nobody gave one."""
         keys = {"item": (item_of(prompt, text),), "query_id": (query, model), "prompt": (prompt, model)}
         return self.scores.get(keys[self.by], np.nan)

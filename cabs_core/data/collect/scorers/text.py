@@ -51,7 +51,7 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
     return plain
 
 
-def last_number(text: str) -> float | None:
+def result_number(text: str) -> float | None:
     """Return the number that an answer gives as its result, or None if the answer holds no number.
 
     The result is the first number after the last mark that has one: `####`, `\\boxed{` or "answer is".
@@ -131,8 +131,8 @@ def _same_number(answer: str, reference: str, tolerance: float) -> float:
     Raises:
         DataError: the reference holds no number.
     """
-    expected = last_number(reference)
-    given = last_number(answer)
+    expected = result_number(reference)
+    given = result_number(answer)
     if expected is None:
         raise DataError(f"the reference {reference!r:.80} holds no number")
     return float(given is not None and abs(given - expected) <= tolerance * max(1.0, abs(expected)))

@@ -12,7 +12,7 @@ from cabs_core.base.errors import DataError
 from cabs_core.data.collect.calls import AskedModel, Question, read_reply
 from cabs_core.data.collect.scorers.judge import grade_of, preference_of, questions
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
-from cabs_core.data.collect.scorers.text import chosen_letter, json_value, last_number, text_score
+from cabs_core.data.collect.scorers.text import chosen_letter, json_value, result_number, text_score
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.pool_files.collect import (
     Collect,
@@ -46,7 +46,7 @@ def score(scorer, answer, row=ROW):
     ],
 )
 def test_the_number_of_an_answer(answer, number):
-    assert last_number(answer) == number
+    assert result_number(answer) == number
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_labels_of_people(tmp_path):
     sheet.assign(score=["1", "", "0"]).to_csv(path, index=False)
     labels = read_labels(path)
     assert "model" not in sheet and len(labels) == 2
-    assert labels.of("x", "p", "m", "one") == 1 and labels.of("x", "q", "m", "one") == 0
+    assert labels.score_of("x", "p", "m", "one") == 1 and labels.score_of("x", "q", "m", "one") == 0
     path.write_text("query_id,model,score\na,m,4\na,n,\n")
     assert read_labels(path, (0.0, 5.0)).of("a", "", "m", "") == 0.8
     for text, why in (

@@ -140,7 +140,7 @@ def test_labels_of_a_packed_table(tmp_path: Path) -> None:
     frame = pd.DataFrame({"prompt": [json.dumps(CHATS[0]), "q"], "model": "a", "score": ["thumbs up", "no"]})
     frame.to_csv(tmp_path / "labels.tsv.gz", sep="\t", index=False)
     labels = read_labels(tmp_path / "labels.tsv.gz")
-    assert labels.of("", "question 0", "a", "") == 1.0 and labels.of("", "q", "a", "") == 0.0
+    assert labels.score_of("", "question 0", "a", "") == 1.0 and labels.score_of("", "q", "a", "") == 0.0
 
 
 def test_prices_of_a_token_are_asked_about(tmp_path: Path) -> None:
