@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from cabs_core.base.errors import counted, once
-from cabs_core.data.validation.catalog import CheckResult, Stage, check_names
+from cabs_core.data.validation.catalog import CheckResult, Stage, checks_of_stage
 from cabs_core.pipeline.plausibility import oddities
 from cabs_core.pipeline.router_findings import LARGE, SLOW_P50, SLOW_P99, verdicts
 from cabs_dagster import partitions
@@ -45,7 +45,8 @@ def _of_data(stage: Stage) -> dict[str, str]:
         PLAUSIBLE: "What is usually a mistake, and sometimes not",
     }
     expected = {
-        name: [spec.name for spec in check_names(stage) if spec.severity == _SEVERITY[name]] for name in texts
+        name: [spec.name for spec in checks_of_stage(stage) if spec.severity == _SEVERITY[name]]
+        for name in texts
     }
     return {name: f"{text}: {', '.join(expected[name])}." for name, text in texts.items()}
 

@@ -1,6 +1,8 @@
 """A table where not every model was tried on every prompt, used without dropping a query: `missing: predict`.
 
-    outcomes = filled(raw, pool)   # answered: which cells are real; report["gaps"]: what is known of others
+    outcomes = predict_missing(raw, pool)
+    outcomes.answered          # 1 for the real cells, 0 for predictions
+    outcomes.report["gaps"]    # facts about the missing cells of each model
 
 What a model would have scored and cost where it was not tried is predicted from the wording of the prompt,
 learnt from the cells of the train split alone (`outcomes.logged`). That holds where models were left out at
@@ -32,7 +34,7 @@ _MATTERS = 0.01
 _FOLDS = 5
 
 
-def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
+def predict_missing(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """Return complete outcomes, with predictions for missing scores, costs and latencies.
 
     A missing score is 0 if the model's gaps are not at random. Queries without any answer are left out and
@@ -51,7 +53,7 @@ def filled(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     if raw.latencies is not None and not np.isnan(raw.latencies).all():
         real &= ~np.isnan(raw.latencies)
     if real.all() or not real.any():
-        return raw.complete()
+        return raw.complete_queries()
     stays = real.any(axis=1)
     kept = raw.take(stays)
     dropped = int((~stays).sum())
@@ -102,7 +104,7 @@ def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-    """Return facts about the missing cells of each model, from the train split: see `filled`."""
+    """Return facts about the missing cells of each model, from the train split: see `predict_missing`."""
     known = real[train]
     scores = table.scores[train]
     clusters = table.clusters[train]

@@ -11,7 +11,7 @@ from cabs_core.base.catalog.sources import sources
 from cabs_core.base.errors import DataError, listed
 from cabs_core.base.units import PRICED_TOKENS
 from cabs_core.data.outcomes.apart import split_rows_text
-from cabs_core.data.outcomes.gaps import filled
+from cabs_core.data.outcomes.gaps import predict_missing
 from cabs_core.data.outcomes.logged import completed
 from cabs_core.data.outcomes.raw import RawOutcomes
 from cabs_core.data.outcomes.table import Outcomes
@@ -128,8 +128,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
         if reason:
             raw = replace(raw, report={**raw.report, "apart": reason})
     if pool.predicts:
-        return filled(raw, pool)
-    return raw.complete("error" if pool.missing == "error" else "drop_queries")
+        return predict_missing(raw, pool)
+    return raw.complete_queries("error" if pool.missing == "error" else "drop_queries")
 
 
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:

@@ -227,7 +227,7 @@ class RawOutcomes(QueryTable):
         shared = {f.name: getattr(self, f.name) for f in fields(Outcomes) if hasattr(self, f.name)}
         return Outcomes(**{**shared, **changes})
 
-    def complete(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
+    def complete_queries(self, missing: Literal["drop_queries", "error"] = "drop_queries") -> Outcomes:
         """Return the queries for which every model has a score and a cost.
 
         The report of the result counts the queries that were dropped, and missing cells by model.
@@ -296,8 +296,8 @@ class RawOutcomes(QueryTable):
         }
         return kept.as_outcomes(report=report, **unknown)
 
-    def _scores_of(self, rows: np.ndarray) -> dict[str, list[float]]:
-        """Return statistics of the known scores of some rows.
+    def _scores_of(self, mask: np.ndarray) -> dict[str, list[float]]:
+        """Return statistics of the known scores of the rows that `mask`, bool `[n]`, selects.
 
         A model with known scores on fewer than two different prompts has no standard error and is left out.
 
@@ -305,8 +305,8 @@ class RawOutcomes(QueryTable):
             {model: [number of scores, mean, standard error, degrees of freedom of the standard error]}.
         """
         means = {}
-        prompts = np.unique(self.prompts, return_inverse=True)[1][rows]
-        for arm, column in zip(self.arms, self.scores[rows].T, strict=True):
+        prompts = np.unique(self.prompts, return_inverse=True)[1][mask]
+        for arm, column in zip(self.arms, self.scores[mask].T, strict=True):
             known = ~np.isnan(column)
             error = mean_error(column[known], clusters=prompts[known])
             if error.is_known:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from cabs_core.base.errors import DataError
 from cabs_core.data.tables.delimited import Delimited
-from cabs_core.data.tables.files import files_of, is_samples, readable
+from cabs_core.data.tables.files import explain_read_errors, files_of, is_samples
 from cabs_core.data.tables.parquet import Parquet
 from cabs_core.data.tables.records import Records
 from cabs_core.data.tables.samples import Samples, samples_in
@@ -51,7 +51,7 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
 
 def _one(file: Path, rows: str | None) -> Table:
     """Open the table of one file."""
-    with readable(file) as suffix:
+    with explain_read_errors(file) as suffix:
         if rows is not None and suffix in (".parquet", ".csv", ".tsv"):
             raise DataError(
                 f"{file}: source.rows is {rows!r:.100}, and only JSON files have it: leave it out, since "

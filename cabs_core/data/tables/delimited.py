@@ -14,7 +14,7 @@ import pyarrow.csv as pa_csv
 
 from cabs_core.base.errors import DataError, listed
 from cabs_core.data.tables.dotted import column_of
-from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.files import explain_read_errors, opened
 from cabs_core.data.tables.table import Table, named_columns
 
 #: Bytes that are parsed at a time, so no row may be longer.
@@ -31,7 +31,7 @@ class Delimited(Table):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with readable(path) as suffix, opened(path) as stream:
+        with explain_read_errors(path) as suffix, opened(path) as stream:
             self._separator = "\t" if suffix == ".tsv" else ","
             self._skipped = 0  # lines before the header
             lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="")
@@ -82,7 +82,7 @@ class Delimited(Table):
         places = {name: column_of(name, self.columns) for name in names}
         needed = {column: self.columns.index(column) for column, _ in filter(None, places.values())}
         once = {place[0] for name, place in places.items() if place and name in repeated}
-        with readable(self.path):
+        with explain_read_errors(self.path):
             self._refuse_unclosed_quotes()
             frame = self._parsed(needed, once)
             empty = _empty(frame)

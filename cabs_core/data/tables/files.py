@@ -83,7 +83,7 @@ def opened(path: Path) -> IO[bytes]:
 
 
 @contextmanager
-def readable(path: Path) -> Iterator[str]:
+def explain_read_errors(path: Path) -> Iterator[str]:
     """Yield the suffix of a readable table. Errors of reading in the block become a DataError with advice.
 
     Raises:

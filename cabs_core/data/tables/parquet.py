@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.base.paths import PACKED
 from cabs_core.data.tables.dotted import at, column_of
-from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.files import explain_read_errors, opened
 from cabs_core.data.tables.table import Table
 
 #: Rows that are read at a time.
@@ -22,7 +22,7 @@ class Parquet(Table):
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with readable(path), self._open() as file:
+        with explain_read_errors(path), self._open() as file:
             self._schema = file.schema_arrow
         self.columns = list(self._schema.names)
         self.nested = [name for field in self._schema for name in _within(field.name, field.type)]
@@ -38,7 +38,7 @@ class Parquet(Table):
         plans = {name: self._plan(name, name in repeated) for name in names}
         chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
         leaves = list(dict.fromkeys(leaf for leaf, _, _ in plans.values()))
-        with readable(self.path), self._open() as file:
+        with explain_read_errors(self.path), self._open() as file:
             for batch in file.iter_batches(_ROWS, columns=leaves):
                 batch.validate(full=True)  # texts that are not UTF-8, offsets that point nowhere
                 for name, (_, column, take) in plans.items():

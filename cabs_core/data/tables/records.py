@@ -12,7 +12,7 @@ import pandas as pd
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import suffix_of
 from cabs_core.data.tables.dotted import at, column_of, parsed, shape
-from cabs_core.data.tables.files import opened, readable
+from cabs_core.data.tables.files import explain_read_errors, opened
 from cabs_core.data.tables.table import Table
 
 #: Depth of dotted names that are listed.
@@ -56,7 +56,7 @@ def read_records(
     Raises:
         DataError: the file cannot be read, is no JSON, or a record is no object.
     """
-    with readable(path), opened(path) as stream:
+    with explain_read_errors(path), opened(path) as stream:
         lines = io.TextIOWrapper(stream, encoding="utf-8-sig", newline="\n")
         values = _values(path, lines, holders if rows is None else ("",))
         for number, record in enumerate(values if rows is None else _rows_at(path, values, rows), 1):

@@ -217,7 +217,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="models_distinct",
         expected="no model with another's scores",
-        table=lambda t: t.incomparable or t.twins,
+        table=lambda t: t.why_incomparable or t.twins,
         observed="{model:.60} has the scores of {same_scores_as:.60}",
         column="same_scores_as",
         arguments={},
@@ -227,7 +227,7 @@ CHECKS: tuple[CheckSpec, ...] = (
     CheckSpec(
         name="duplicates_agree",
         expected="at most 1 % of the queries",
-        table=lambda t: t.logged or t.contradictions,
+        table=lambda t: t.why_unpaired or t.contradictions,
         observed=(
             "{contradicting:,} contradicting queries among {repeated_prompts:,} "
             "with a repeated prompt ({share:.2 %})"
@@ -257,7 +257,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="alignment_blocks",
         severity="ERROR",
         expected="no two blocks of models that correlate inside and not with each other",
-        table=lambda t: t.incomparable or t.blocks,
+        table=lambda t: t.why_incomparable or t.blocks,
         observed="{text}",
         column="blocks_in_all",
         arguments=_limits(1, 1),
@@ -265,12 +265,14 @@ CHECKS: tuple[CheckSpec, ...] = (
             "Some models' scores may belong to other queries than those beside them, "
             "and then the figures mean nothing: compare a few rows with their source."
         ),
-        softer=lambda t: t.keyed,
+        softer=lambda t: t.why_rows_match,
     ),
     CheckSpec(
         name="alignment_text",
         expected="scores that follow from the text (permutation p <= 0.01)",
-        table=lambda t: t.asked_here or t.incomparable or t.too_small_for_texts or t.block_texts,
+        table=lambda t: (
+            t.why_prompts_match or t.why_incomparable or t.why_too_small_for_texts or t.block_texts
+        ),
         observed=(
             "within {tasks}, the scores of {models} correlate by {correlation_with_text:.3f} "
             "with what a ridge regression on the prompts' words and lengths predicts "
@@ -290,7 +292,7 @@ CHECKS: tuple[CheckSpec, ...] = (
             "costs that follow from the lengths of prompts or answers (permutation p <= 0.01) "
             "and differ between models"
         ),
-        table=lambda t: t.asked_here or t.logged or t.too_small_for_costs or t.cost_lengths,
+        table=lambda t: t.why_prompts_match or t.why_unpaired or t.why_too_small_for_costs or t.cost_lengths,
         observed=(
             "the costs of {model:.60} correlate by {correlation_with_length:.3f} with what a ridge "
             "regression on lengths predicts (p = {p_value:.2f}, {rows:,} prompts); models differ in costs "
@@ -352,7 +354,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="split_task_mix",
         stage="splits",
         expected="p >= 0.001",
-        table=lambda t: t.shift_wanted or t.task_mix,
+        table=lambda t: t.why_drift_is_wanted or t.task_mix,
         observed="p = {p_value:.3g}; most moved: {task} ({train_share:.1 %} of train, "
         "{test_share:.1 %} of test)",
         column="p_value",
@@ -362,7 +364,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="split_score_drift",
         stage="splits",
         expected="p >= 0.001 for every model (Bonferroni)",
-        table=lambda t: t.shift_wanted or t.logged or t.score_drift,
+        table=lambda t: t.why_drift_is_wanted or t.why_unpaired or t.score_drift,
         observed="{model}: {train_mean:.3f} in train, {test_mean:.3f} in test (p = {adjusted_p_value:.3g})",
         column="adjusted_p_value",
         arguments=_limits(0.001),
@@ -371,7 +373,7 @@ CHECKS: tuple[CheckSpec, ...] = (
         name="split_length_drift",
         stage="splits",
         expected="p >= 0.001",
-        table=lambda t: t.shift_wanted or t.length_drift,
+        table=lambda t: t.why_drift_is_wanted or t.length_drift,
         observed="p = {p_value:.3g}; medians {train_median:,.0f} and {test_median:,.0f} characters",
         column="p_value",
         arguments=_limits(0.001),
@@ -388,7 +390,7 @@ CHECKS: tuple[CheckSpec, ...] = (
 )
 
 
-def check_names(stage: Stage) -> list[CheckSpec]:
+def checks_of_stage(stage: Stage) -> list[CheckSpec]:
     """Return the checks of a stage, in order.
 
     Raises:

@@ -13,7 +13,7 @@ from cabs_core.data.outcomes import Outcomes, load_outcomes, splits_of_pool
 from cabs_core.data.outcomes.copies import copies_text
 from cabs_core.data.outcomes.gaps import gaps_text, left_out_because
 from cabs_core.data.outcomes.judges import judges_text
-from cabs_core.data.pool_files import PoolFile
+from cabs_core.data.pool_files import ModelPool, PoolFile
 from cabs_core.data.pool_files.columns import CostColumn
 from cabs_core.data.pool_files.pool import TODAY_LOG, TODAY_NONE
 from cabs_core.data.pool_files.rhos import dollars, grid_for_costs
@@ -72,7 +72,8 @@ def overview(pool_file: PoolFile) -> Overview:
         PoolError, DataError: the error that `cabs run` would raise.
     """
     outcomes = load_outcomes(pool_file)
-    failed = _refuse_what_a_run_would(outcomes, pool_file)
+    _check_names_in_pool_file(outcomes, pool_file.pool)
+    failed = _warnings_of_checks(outcomes, pool_file.pool)
     lines = [
         *_shape(outcomes),
         *_costs_from(outcomes, pool_file),
@@ -85,14 +86,12 @@ def overview(pool_file: PoolFile) -> Overview:
     return Overview(outcomes, tuple(lines), (*failed, *_warnings(outcomes, pool_file)))
 
 
-def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """Return the warnings of checks, unless a run would refuse the table.
+def _check_names_in_pool_file(outcomes: Outcomes, pool: ModelPool) -> None:
+    """Refuse a pool file that names a model or a check that does not exist, as a run would.
 
     Raises:
-        PoolError: the pool file names a model or a check that does not exist.
-        DataError: a check fails that stops a run.
+        PoolError: a name in `goal`, `today` or `accept` is unknown.
     """
-    pool = pool_file.pool
     if pool.goal is not None and pool.goal.of is not None and pool.goal.of not in outcomes.arms:
         raise PoolError(
             f"pool {pool.name!r}: goal.of names {pool.goal.of!r:.100}, which is no model of the table."
@@ -109,6 +108,14 @@ def _refuse_what_a_run_would(outcomes: Outcomes, pool_file: PoolFile) -> list[st
             f"pool {pool.name!r}: accept names {unknown[0]!r:.100}, which is no check of the data. "
             f"The checks are: {', '.join(spec.name for spec in CHECKS)}"
         )
+
+
+def _warnings_of_checks(outcomes: Outcomes, pool: ModelPool) -> list[str]:
+    """Return the warnings of the checks that fail without stopping a run.
+
+    Raises:
+        DataError: a check fails that stops a run.
+    """
     splits = splits_of_pool(outcomes, pool)[0]
     warnings = []
     for stage in STAGES:

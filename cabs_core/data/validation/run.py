@@ -15,7 +15,7 @@ import pandas as pd
 from cabs_core.base.units import percentage
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.pool_files import ModelPool
-from cabs_core.data.validation.catalog import CheckResult, CheckSpec, Stage, check_names
+from cabs_core.data.validation.catalog import CheckResult, CheckSpec, Stage, checks_of_stage
 from cabs_core.data.validation.tables import Tables
 
 #: most rows that the line `observed` names
@@ -43,7 +43,7 @@ def run_checks(
     pool: ModelPool | None = None,
     only: Collection[str] | None = None,
 ) -> list[CheckResult]:
-    """Return the results of the checks of a stage, in the order of `check_names(stage)`.
+    """Return the results of the checks of a stage, in the order of `checks_of_stage(stage)`.
 
     Args:
         stage: 'outcomes' or 'splits'.
@@ -64,7 +64,9 @@ def run_checks(
         raise ValueError(f"{len(splits)} split entries for {len(outcomes)} queries")
     tables = Tables(outcomes, splits, pool)
     source = _data_source()
-    return [_result(source, spec, tables) for spec in check_names(stage) if only is None or spec.name in only]
+    return [
+        _result(source, spec, tables) for spec in checks_of_stage(stage) if only is None or spec.name in only
+    ]
 
 
 def _result(source: Any, spec: CheckSpec, tables: Tables) -> CheckResult:

@@ -41,7 +41,7 @@ class Tables:
     """Small tables derived from outcomes, each made when a check asks for it.
 
     A property returns its table with the worst row first, or a text with the reason why the check does not
-    apply. A property of type `str` returns such a reason, or '' if the check applies.
+    apply. A property whose name begins with `why_` returns such a reason, or '' if the check applies.
 
     Args:
         outcomes: outcomes of the pool, n queries and K models.
@@ -55,7 +55,7 @@ class Tables:
         self.pool = pool
 
     @property
-    def logged(self) -> str:
+    def why_unpaired(self) -> str:
         """Reason why models cannot be compared on the same queries, or ''."""
         if self.outcomes.report.get("gaps"):
             return "some outcomes are predictions"
@@ -64,16 +64,16 @@ class Tables:
         return ""
 
     @property
-    def incomparable(self) -> str:
+    def why_incomparable(self) -> str:
         """Reason why scores cannot be compared between models, or ''."""
-        if self.logged:
-            return self.logged
+        if self.why_unpaired:
+            return self.why_unpaired
         if (self.models["score_sd"] > 1e-9).any():
             return ""
         return "no model's scores vary"
 
     @property
-    def keyed(self) -> str:
+    def why_rows_match(self) -> str:
         """Reason why the scores of different models are surely of the same queries, or ''.
 
         There is no such reason for a source that joins the models' rows by their order.
@@ -240,7 +240,7 @@ class Tables:
         return correlation_blocks(self.outcomes.scores, self.outcomes.tasks)
 
     @property
-    def asked_here(self) -> str:
+    def why_prompts_match(self) -> str:
         """Reason why no check is needed that scores belong to the prompts beside them, or ''."""
         collected = self.pool is not None and self.pool.collected
         if collected:
@@ -281,7 +281,7 @@ class Tables:
         return frame
 
     @property
-    def too_small_for_texts(self) -> str:
+    def why_too_small_for_texts(self) -> str:
         """Reason why a table of this size says nothing about scores and texts, or ''."""
         rows = len(sample_rows(len(self.outcomes)))
         if would_show(rows, TEXT_FEATURES):
@@ -312,7 +312,7 @@ class Tables:
         )
 
     @property
-    def too_small_for_costs(self) -> str:
+    def why_too_small_for_costs(self) -> str:
         """Reason why a table of this size says nothing about costs and lengths, or ''."""
         rows = min(len(self.outcomes), _COST_ROWS)
         if would_show(rows, _LENGTH_FEATURES):
@@ -392,13 +392,13 @@ class Tables:
     @property
     def fractions(self) -> pd.DataFrame | str:
         """Table with one row per split: the distance of its share from the wanted fraction."""
-        if self.pool is None or self.pool.split.kind != "random" or self.shift_wanted:
+        if self.pool is None or self.pool.split.kind != "random" or self.why_drift_is_wanted:
             return "the pool wants no fractions"
         frame = self.sizes.assign(wanted_share=self.pool.split.fractions)
         return frame.assign(off_by=(frame["share"] - frame["wanted_share"]).abs())
 
     @property
-    def shift_wanted(self) -> str:
+    def why_drift_is_wanted(self) -> str:
         """Reason why drift between train and test is no fault here, or ''."""
         if self.pool is None:
             return ""
@@ -482,7 +482,7 @@ class Tables:
         """Table of one row: the share of queries that are in the split that the source recorded for them."""
         o = self.outcomes
         kind = self.pool.split.kind if self.pool else "random"
-        if kind not in ("default", "column") or o.source_splits is None or self.shift_wanted:
+        if kind not in ("default", "column") or o.source_splits is None or self.why_drift_is_wanted:
             return "the pool does not use the source's own split"
         moved = np.flatnonzero(np.array(split_names(o.source_splits)) != self.splits)
         if len(moved):

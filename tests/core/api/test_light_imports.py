@@ -18,7 +18,7 @@ LIGHT = {
     # 95 MB beside those of each worker
     "what watches workers": ("import cabs_server.main, cabs_server.start", "numba scipy cabs_server.app"),
     "the names of checks": (
-        "from cabs_core.data.validation.catalog import check_names; check_names('outcomes')",
+        "from cabs_core.data.validation.catalog import checks_of_stage; checks_of_stage('outcomes')",
         "great_expectations sklearn pandas torch numpy",
     ),
     "the list of SQL models": (

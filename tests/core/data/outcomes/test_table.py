@@ -64,11 +64,11 @@ def from_tidy(frame: pd.DataFrame) -> RawOutcomes:
 def test_a_tidy_table_in_any_order(n: int, k: int, seed: int) -> None:
     outcomes = make(n, k, seed, source_splits=None)
     frame = tidy(outcomes)
-    back = from_tidy(frame).complete(missing="error")
+    back = from_tidy(frame).complete_queries(missing="error")
     if np.isnan(outcomes.input_tokens).all():
         back = replace(back, input_tokens=outcomes.input_tokens)
     same(outcomes, back)
-    shuffled = from_tidy(frame.sample(frac=1, random_state=seed)).complete(missing="error")
+    shuffled = from_tidy(frame.sample(frac=1, random_state=seed)).complete_queries(missing="error")
     shuffled = shuffled.take(np.argsort(shuffled.query_ids))
     columns = [shuffled.arms.index(arm) for arm in outcomes.arms]
     order = np.argsort(outcomes.query_ids)

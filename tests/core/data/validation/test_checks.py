@@ -13,7 +13,7 @@ from cabs_core.data.outcomes.gaps import compared_means
 from cabs_core.data.pool_files.config import ModelPool
 from cabs_core.data.pool_files.sections import Split
 from cabs_core.data.pool_files.table import TablePool
-from cabs_core.data.validation.catalog import CHECKS, CheckResult, check_names
+from cabs_core.data.validation.catalog import CHECKS, CheckResult, checks_of_stage
 from cabs_core.data.validation.run import run_checks
 from cabs_core.data.validation.tables import Tables
 
@@ -80,7 +80,7 @@ def test_sound_outcomes_pass_everything(clean: Outcomes) -> None:
 
 def test_another_stage_has_no_checks_and_splits_need_theirs(clean: Outcomes) -> None:
     with pytest.raises(ValueError, match="no checks for stage"):
-        check_names("oracles")  # type: ignore[arg-type]
+        checks_of_stage("oracles")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="needs splits"):
         run_checks("splits", clean, pool=POOL)
 
