@@ -33,7 +33,7 @@ from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.evaluation.replay.conditions import StreamPlan, in_time, stream_condition
 from cabs_core.evaluation.replay.external import external_name, fresh_copies, play_external
 from cabs_core.evaluation.replay.result import ReplayResult
-from cabs_core.evaluation.replay.sessions import Talk, play_talks, tokens_of
+from cabs_core.evaluation.replay.sessions import ConversationTrial, play_conversation_trials, tokens_of
 
 #: number of rounds that are played between two reports of progress
 CHUNK = 1024
@@ -218,12 +218,12 @@ class _Players:
     Attributes:
         lanes: arrays of each trial.
         policies: policy of each trial; empty for an object of another library.
-        talks: conversations of each trial under condition `sessions`, otherwise None.
+        conversation_trials: trials under condition `sessions`, otherwise None.
     """
 
     lanes: list[Lane]
     policies: list[SafePolicy] = field(default_factory=list)
-    talks: list[Talk] | None = None
+    conversation_trials: list[ConversationTrial] | None = None
 
 
 def _settings(
@@ -314,8 +314,10 @@ def _players(
         return _Players(lanes, policies)
     tokens = tokens_of(problem, conversations)
     each = zip(policies, lanes, plan.turns, strict=True)
-    talks = [Talk(policy, stream, lane, turns, tokens, conversations) for policy, lane, turns in each]
-    return _Players(lanes, policies, talks)
+    conversation_trials = [
+        ConversationTrial(policy, stream, lane, turns, tokens, conversations) for policy, lane, turns in each
+    ]
+    return _Players(lanes, policies, conversation_trials)
 
 
 def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> float:
@@ -327,10 +329,10 @@ def _play(players: _Players, stream: Stream, threads: int, watch: _Watch) -> flo
         stop = min(start + CHUNK, total)
         begin = time.perf_counter()
         with one_blas_thread():
-            if players.talks is None:
+            if players.conversation_trials is None:
                 play_lanes(players.policies, stream, players.lanes, start, stop, threads)
             else:
-                play_talks(players.talks, start, stop, threads)
+                play_conversation_trials(players.conversation_trials, start, stop, threads)
         spent += time.perf_counter() - begin
         watch.tell(stop, total, f"round {stop} of {total}, {len(players.lanes)} trials")
     return spent
@@ -406,10 +408,11 @@ def _result(
 ) -> ReplayResult:
     """Collect the traces of all trials in a result.
 
-    In conversations, costs and best utilities come from `talks`, and rewards follow from these costs.
+    In conversations, costs and best utilities come from `conversation_trials`, and rewards follow from these
+    costs.
     """
     lanes = players.lanes
-    talks = players.talks
+    conversation_trials = players.conversation_trials
     order = np.stack([lane.order for lane in lanes])
     actions = np.stack([lane.actions for lane in lanes])
     total = order.shape[1]
@@ -421,18 +424,18 @@ def _result(
     costs = stream.costs[order, actions]
     rewards = stream.utilities[order, actions]
     conversations: dict[str, Any] = {}
-    if talks is not None:
+    if conversation_trials is not None:
         if stream.latencies is None:
             latencies = None
         else:
             latencies = stream.latencies[order, actions]
-        costs = np.stack([talk.costs for talk in talks])
-        best = np.stack([talk.best for talk in talks])
+        costs = np.stack([trial.costs for trial in conversation_trials])
+        best = np.stack([trial.best for trial in conversation_trials])
         rewards = clipped_utility(scores, costs, stream.rho, latencies, stream.latency_weight)
         conversations = {
-            "turns": np.stack([talk.turns.number for talk in talks]).astype(np.int32),
-            "kept": np.stack([talk.kept for talk in talks]),
-            "random_rewards": np.stack([talk.random for talk in talks]),
+            "turns": np.stack([trial.turns.number for trial in conversation_trials]).astype(np.int32),
+            "kept": np.stack([trial.kept for trial in conversation_trials]),
+            "random_rewards": np.stack([trial.random for trial in conversation_trials]),
         }
     return ReplayResult(
         order=order.astype(np.int32),

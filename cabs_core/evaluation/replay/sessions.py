@@ -144,7 +144,7 @@ def in_conversations(
     return order[places], Turns(number, in_tools)
 
 
-class Context:
+class ConversationTokens:
     """Token counts of the conversation that is being played, which give the costs of its next turn.
 
     Attributes:
@@ -165,7 +165,7 @@ class Context:
         self.cache = np.zeros_like(self.before)
         self.last = -1
 
-    def context_costs(self) -> np.ndarray:
+    def costs_of_earlier_turns(self) -> np.ndarray:
         """Costs `[K]` in USD of reading the earlier turns of the conversation without a cache, by model."""
         return self.tokens.price * self.before
 
@@ -177,7 +177,7 @@ class Context:
 
     def costs(self, table: np.ndarray) -> np.ndarray:
         """Costs `[K]` in USD of the next turn, given the costs `table`, `[K]`, of its query alone."""
-        usd: np.ndarray = table + self.context_costs()
+        usd: np.ndarray = table + self.costs_of_earlier_turns()
         if self.last >= 0:
             usd[self.last] -= self.cache_worth()
         return usd
@@ -217,7 +217,7 @@ def kept_costs(
     return problem.costs + total / np.maximum(plays, 1)[:, None]
 
 
-class Talk:
+class ConversationTrial:
     """One trial of a replay in conversations. `play` takes the place of the policy's compiled loop.
 
     Attributes:
@@ -244,7 +244,7 @@ class Talk:
             self.sticky = "off"
         else:
             self.sticky = options.sticky
-        self.context = Context(tokens, options.cached)
+        self.conversation = ConversationTokens(tokens, options.cached)
         rounds = len(lane.order)
         self.costs = np.zeros(rounds)
         self.best = np.zeros(rounds)
@@ -262,8 +262,8 @@ class Talk:
         for t in range(start, stop):
             row = int(lane.order[t])
             if self.turns.number[t] == 0:
-                self.context.begin()
-            costs = self.context.costs(stream.costs[row])
+                self.conversation.begin()
+            costs = self.conversation.costs(stream.costs[row])
             if stream.latencies is None:
                 latencies = None
             else:
@@ -284,7 +284,7 @@ class Talk:
             self.best[t] = utilities.max()
             self.random[t] = utilities.mean()
             self.answers.append((row, costs))
-            self.context.answered(row, arm)
+            self.conversation.answered(row, arm)
         if stop == len(lane.order):
             self._learn()
 
@@ -293,21 +293,21 @@ class Talk:
 
         Outside of tool calls, a model is not kept if a switch is worth more than its cache.
         """
-        context = self.context
+        conversation = self.conversation
         in_tools = bool(self.turns.in_tools[t])
-        if context.last < 0 or not may_keep(self.sticky, in_tools):
+        if conversation.last < 0 or not may_keep(self.sticky, in_tools):
             return None
         if not in_tools:
-            full_costs = self.stream.predicted_costs[row] + context.context_costs()
+            full_costs = self.stream.predicted_costs[row] + conversation.costs_of_earlier_turns()
             if worth_a_switch(
                 self.predicted[row],
                 full_costs,
-                arm=context.last,
+                arm=conversation.last,
                 rho=self.stream.rho,
-                lost=context.cache_worth(),
+                lost=conversation.cache_worth(),
             ):
                 return None
-        return context.last
+        return conversation.last
 
     def _decide(self, t: int, row: int, utilities: np.ndarray) -> int:
         """Let the policy choose a model for the turn, after it has learned from the turns before.
@@ -325,7 +325,7 @@ class Talk:
     def _request(self, t: int, row: int) -> Request:
         """Request of the turn, with the costs of the earlier turns in the predicted costs."""
         request = self.stream.request(row, t)
-        more = self.context.context_costs()
+        more = self.conversation.costs_of_earlier_turns()
         assert request.predicted_costs is not None and request.static_costs is not None
         return replace(
             request,
@@ -360,6 +360,8 @@ class Talk:
         )
 
 
-def play_talks(talks: Sequence[Talk], start: int, stop: int, threads: int) -> None:
+def play_conversation_trials(
+    trials: Sequence[ConversationTrial], start: int, stop: int, threads: int
+) -> None:
     """Play the rounds from `start` to `stop` - 1 of every trial; results do not depend on `threads`."""
-    over_threads([partial(talk.play, start, stop) for talk in talks], threads)
+    over_threads([partial(trial.play, start, stop) for trial in trials], threads)
