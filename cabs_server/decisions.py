@@ -138,7 +138,7 @@ async def _choose_for_conversation(
         body, headers_of(request), route_by=options.route_by, caller=caller, rules=options.text_rules
     )
     models = router.arms if available is None else available
-    chat, at_place = await request.app.state.forwarder.holders(router, chat, models, caller)
+    chat, at_place = await request.app.state.forwarder.find_holder(router, chat, models, caller)
     return partial(route_conversation, router, chat, available=at_place or available)
 
 

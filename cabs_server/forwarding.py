@@ -142,7 +142,7 @@ class Forwarder(Connections):
             resources.callback(end_call)
         return may
 
-    async def holders(
+    async def find_holder(
         self,
         router: Router,
         chat: ChatRequest,
@@ -185,7 +185,7 @@ class Forwarder(Connections):
         """
         router.rho_of(request.rho)
         models = request.models or router.arms
-        request.chat, at_place = await self.holders(
+        request.chat, at_place = await self.find_holder(
             router, request.chat, models, request.caller, request.seconds_left
         )
         fit = self.fit(request.chat, models if at_place is None else at_place)
@@ -203,7 +203,7 @@ class Forwarder(Connections):
                     return answer
                 failed.append(answer)
                 is_kept = answer.decision is not None and answer.decision.kept is not None
-                if may_repeat and is_kept and await self._waited_for(answer, request):
+                if may_repeat and is_kept and await self._wait_to_repeat(answer, request):
                     may_repeat = False  # a tool loop stays with its model over a failure that passes
                 else:
                     candidates.note(answer)
@@ -233,7 +233,7 @@ class Forwarder(Connections):
             call = resources.enter_context(Call(self, router, state, request, decision))
             return await attempt(call, resources)
 
-    async def _waited_for(self, answer: Answer, request: ClientRequest) -> bool:
+    async def _wait_to_repeat(self, answer: Answer, request: ClientRequest) -> bool:
         """Wait as long as a failed model asked for, and return True if the model should be asked again.
 
         Return False at once if the failure is not transient, the wait is longer than `LONGEST_WAIT`, half of
@@ -256,7 +256,7 @@ class Forwarder(Connections):
         """
         is_embedding = request.dialect == "embeddings"
         state = (self.embedders if is_embedding else self.states)[model]
-        request.chat, _ = await self.holders(
+        request.chat, _ = await self.find_holder(
             router, request.chat, [model], request.caller, request.seconds_left
         )
         if is_embedding:
@@ -415,7 +415,9 @@ class Forwarder(Connections):
             held: True if no other provider stores the conversation that the request continues.
         """
         if all(answer.failure is Meaning.FILTERED for answer in failed):
-            return self._said(failed[-1], request, 400, "every model's content filter stopped this prompt")
+            return self._as_own_error(
+                failed[-1], request, 400, "every model's content filter stopped this prompt"
+            )
         answer = next((each for each in reversed(failed) if each.failure not in REFUSALS), failed[-1])
         waits = [each.retry_after for each in failed if each.retry_after is not None]
         if waits:
@@ -424,14 +426,14 @@ class Forwarder(Connections):
         if held and answer.failure not in REFUSALS:
             state = request.chat.held[0]
             text = f"{state} is held by the upstream of {text}, so no other can answer; try again"
-            return self._said(answer, request, 503, text)
+            return self._as_own_error(answer, request, 503, text)
         if answer.failure is Meaning.ACCOUNT:  # it is the router's account, not the client's
-            return self._said(answer, request, 502, text)
+            return self._as_own_error(answer, request, 502, text)
         return answer
 
     @staticmethod
-    def _said(answer: Answer, request: ClientRequest, status: int, text: str) -> Answer:
-        """Replace status and body of an answer by an error of this server, and return the answer."""
+    def _as_own_error(answer: Answer, request: ClientRequest, status: int, text: str) -> Answer:
+        """Write an error of this server into an answer, as its status and body, and return the answer."""
         if status == 400:
             kind = "invalid_request_error"
         else:
