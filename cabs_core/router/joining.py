@@ -80,7 +80,7 @@ class Scored:
             self._check("costs", self.costs, math.inf)
 
     def _check(self, name: str, values: np.ndarray, most: float) -> None:
-        """Raise RouterError unless there is a finite value from 0 to `most`, with `most`, for every prompt."""
+        """Raise RouterError unless there is a finite value from 0 to `most` for every prompt."""
         is_sound = np.isfinite(values) & (values >= 0.0) & (values <= most)
         if len(values) != len(self.prompts) or not is_sound.all():
             raise RouterError(

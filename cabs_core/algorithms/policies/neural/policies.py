@@ -484,8 +484,8 @@ class CabsDNeural(Decoupled, NeuralPolicy):
         """Return a neural bandit as an expert. Its options are those of its exploration.
 
         Raises:
-            PolicyError: an option is not one of the expert's, such as an option of networks, which all experts
-                share, or its value is out of range.
+            PolicyError: an option is not one of the expert (options of networks are not), or its value is out
+                of range.
         """
         try:
             if name == "neural_ucb":
