@@ -134,7 +134,7 @@ def test_labels_of_people(tmp_path):
     assert "model" not in sheet and len(labels) == 2
     assert labels.score_of("x", "p", "m", "one") == 1 and labels.score_of("x", "q", "m", "one") == 0
     path.write_text("query_id,model,score\na,m,4\na,n,\n")
-    assert read_labels(path, (0.0, 5.0)).of("a", "", "m", "") == 0.8
+    assert read_labels(path, (0.0, 5.0)).score_of("a", "", "m", "") == 0.8
     for text, why in (
         ("query_id,model,score\na,m,2\n", "expected a number in"),
         ("query_id,score\na,1\n", "expected score and either item"),
