@@ -46,14 +46,34 @@ def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[s
         without: names of files to leave out, in any subfolder.
     """
     entries = {}
-    for root, _, names in os.walk(folder):
-        for name in names:
-            path = os.path.join(root, name)
-            try:
-                status = os.stat(path)
-            except OSError:  # a link whose target does not exist
-                continue
-            if name not in without and stat.S_ISREG(status.st_mode):  # not a socket
-                entry = {"sha256": _hashed(path, status), "bytes": status.st_size}
-                entries[os.path.relpath(path, folder).replace(os.sep, "/")] = entry
+    waiting = [(os.fspath(folder), "")]
+    while waiting:
+        path, prefix = waiting.pop()
+        for entry in _listed(path):
+            if entry.is_dir(follow_symlinks=False):
+                waiting.append((entry.path, f"{prefix}{entry.name}/"))
+            elif entry.name not in without:
+                found = _hashed_entry(entry.path)
+                if found is not None:
+                    entries[f"{prefix}{entry.name}"] = found
     return dict(sorted(entries.items()))
+
+
+def _listed(folder: str) -> list[os.DirEntry[str]]:
+    """Return the entries of a folder, or none if the folder does not exist."""
+    try:
+        with os.scandir(folder) as inside:
+            return list(inside)
+    except OSError:
+        return []
+
+
+def _hashed_entry(path: str) -> dict[str, Any] | None:
+    """Return hash and size of a regular file, or None if the path leads to no regular file."""
+    try:
+        status = os.stat(path)
+    except OSError:  # a link whose target does not exist
+        return None
+    if not stat.S_ISREG(status.st_mode):  # a socket, or a link to a folder
+        return None
+    return {"sha256": _hashed(path, status), "bytes": status.st_size}
