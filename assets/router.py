@@ -34,7 +34,8 @@ from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
 def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """Make the asset and evaluate its checks. The checks can also run alone, on the files."""
     with guarded():
-        from cabs_core.pipeline.stages.router import RouterSummary, examine_again  # here: loading stays quick
+        from cabs_core.pipeline.stages.router import examine_again  # here: loading stays quick
+        from cabs_core.pipeline.stages.router_summary import RouterSummary
 
         cabs = cabs_of(context)
         names = {check.name for check in context.selected_asset_check_keys}

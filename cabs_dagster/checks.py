@@ -23,7 +23,7 @@ from dbt_like_sql.runner import SqlModel
 
 if TYPE_CHECKING:
     from cabs_core.pipeline.stages.replay import ReplaySummary
-    from cabs_core.pipeline.stages.router import RouterSummary
+    from cabs_core.pipeline.stages.router_summary import RouterSummary
 
 VALID = "valid"
 PLAUSIBLE = "plausible"

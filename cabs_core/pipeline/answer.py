@@ -6,17 +6,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
+from cabs_core.base.catalog.policies import is_deployable
 from cabs_core.base.errors import ProvenanceError, ResultError
 from cabs_core.data.collect.source import read_people
 from cabs_core.data.inputs import embeddings_of, outcomes_of, splits_of
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.pipeline.artifacts import Chain
+from cabs_core.pipeline.stages.router_summary import VALIDATION_PLAYS, RouterSummary
 from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.pool_answer import Inputs, PoolAnswer, answer_of_pool
 from cabs_core.report.pool_goal import goal_of_pool
-from cabs_core.router.build import deployable
 
 _TABLE = ("outcomes", "splits", "prompt_embeddings")
 
@@ -35,7 +36,6 @@ def answer_for_chain(
         ProvenanceError: the chain has not been run, or not on the data at hand. DataError: see
             `answer_of_pool` and `goal_of_pool`.
     """
-    from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
 
     older = None if anyway else chain.older_figures()
     if older is not None:
@@ -68,7 +68,7 @@ def answer_for_chain(
         chosen=chosen,
         validation_plays=validation_plays,
         held_out_plays=held_out_plays,
-        deployable=tuple(p for p in chain.pool.policies if deployable(p)),
+        deployable=tuple(p for p in chain.pool.policies if is_deployable(p)),
         people=_people(chain, table),
     )
     found = answer_of_pool(made_from)
@@ -91,8 +91,6 @@ def _validation_plays(chain: Chain) -> pd.DataFrame | None:
     Plays from an earlier division into folds do not count: their policies were fitted on prompts that are now
     held out.
     """
-    from cabs_core.pipeline.stages.router import VALIDATION_PLAYS  # noqa: PLC0415  (numba takes seconds)
-
     router = chain.stage("router")
     record = chain.store.record(router.parts)
     problem = chain.store.record(chain.stage("replay_problem").parts)

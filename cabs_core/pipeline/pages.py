@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.atomic import write_bytes
 from cabs_core.base.errors import ProvenanceError
@@ -20,6 +20,9 @@ from cabs_core.pipeline.artifacts.stages import POOL_STAGES
 from cabs_core.pipeline.artifacts.store import ArtifactStore
 from cabs_core.pipeline.standing import verdicts
 from cabs_core.pipeline.warnings import data_warnings
+
+if TYPE_CHECKING:
+    from cabs_core.evaluation.replay.storage import StoredTrace
 
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
@@ -172,7 +175,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
     def estimated(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.goal import answer_with_goal  # noqa: PLC0415  (a quick code location)
-        from cabs_core.pipeline.stages.router import RouterSummary  # noqa: PLC0415  (numba takes seconds)
+        from cabs_core.pipeline.stages.router_summary import RouterSummary  # noqa: PLC0415  (a quick code location)
         from cabs_core.report import build_logged_report  # noqa: PLC0415  (a quick code location)
 
         record = store.record(("router", pool.name))
@@ -197,7 +200,6 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
     def work(folder: Path) -> dict[str, Any]:
         from cabs_core.pipeline.goal import answer_with_goal  # noqa: PLC0415  (a quick code location)
-        from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
         from cabs_core.report import VERDICT, build_report  # noqa: PLC0415  (a quick code location)
 
         old = report.sound_record()
@@ -214,7 +216,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
             older_data=older,
             warnings=data_warnings(store, pool.name),
             answered=partial(answer_with_goal, chain) if folders else None,
-            again=lambda policy, rho: trace_again(chain, policy, rho),
+            again=partial(_play_again, chain),
         )
         if folders:
             _profile(chain, folders, folder / PROFILE)
@@ -292,6 +294,13 @@ def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
         rows = table.filter(pc.equal(table["pool"], pool)).to_pydict()
         hashes[pool] = stable_hash([columns, hashlib.sha256(repr(rows).encode()).hexdigest()], 32)
     return hashes
+
+
+def _play_again(chain: Chain, policy: str, rho: float) -> "StoredTrace":
+    """Play a replay whose rounds were deleted again; see `trace_again`."""
+    from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
+
+    return trace_again(chain, policy, rho)
 
 
 def _data_folders(chain: Chain) -> dict[str, Path]:

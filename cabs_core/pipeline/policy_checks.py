@@ -17,13 +17,13 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-from cabs_core.base.catalog.policies import check_policy_name
+from cabs_core.base.catalog.policies import check_policy_name, is_deployable
 from cabs_core.base.errors import CabsError, PolicyError
 from cabs_core.data.pool_files import ModelPool, PoolFile, pool_from
 from cabs_core.evaluation.replay.policy_checks import RHO, check_replay, expect
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, make_artifact
 from cabs_core.pipeline.stages.router import test_prompts
-from cabs_core.router.build import build_bundle, deployable
+from cabs_core.router.build import build_bundle
 from cabs_core.router.checks import check_bundle_matches_replay
 from cabs_core.router.options import RouterOptions
 from cabs_core.router.policies_on_log import evaluate_pool, probabilities, read_decisions
@@ -65,7 +65,7 @@ def check_policy(name: str, **options: Any) -> None:
     """
     name = check_policy_name(name)
     check_replay(name, options)
-    if deployable(name):
+    if is_deployable(name):
         try:
             _deployment(name, options)
         except PolicyError:

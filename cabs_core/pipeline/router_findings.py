@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from cabs_core.pipeline.stages.router import RouterSummary
+    from cabs_core.pipeline.stages.router_summary import RouterSummary
 
 #: milliseconds of a whole decision beyond which a check warns: median and 99th percentile
 SLOW_P50 = 15.0

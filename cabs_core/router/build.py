@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
+from cabs_core.algorithms.policies.registry import policy_of_trial
 from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.gaps import real_values, unknown_arms
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.encoders import encoder_record
-from cabs_core.base.catalog.policies import policy_record
+from cabs_core.base.catalog.policies import is_deployable
 from cabs_core.base.catalog.roles import BEST_SINGLE
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError
 from cabs_core.base.hashing import stable_hash
@@ -84,11 +84,6 @@ def _json_row(row: dict[str, Any]) -> dict[str, Any]:
     return {k: None if isinstance(v, float) and math.isnan(v) else v for k, v in row.items()}
 
 
-def deployable(policy: str) -> bool:
-    """Return True if a policy can decide from a text alone, and learn from the answer of one model."""
-    return policy_record(policy).feedback != "full" and not policy_class(policy).needs_outcomes
-
-
 def choose_policy(
     problem: ReplayProblem,
     policies: Sequence[str],
@@ -110,7 +105,7 @@ def choose_policy(
     Raises:
         RouterError: no candidate can be deployed, or none could be played.
     """
-    names = [policy for policy in dict.fromkeys(policies) if deployable(policy)]
+    names = [policy for policy in dict.fromkeys(policies) if is_deployable(policy)]
     if not names:
         raise RouterError(f"none of {', '.join(policies)} can be deployed: name one that decides from a text")
     # in a table with gaps, predicted cells do not count for the choice of a policy
@@ -204,7 +199,7 @@ def build_bundle(
         epsilon = epsilon
     rho = pool.router_rho if rho is None else float(rho)
     check_mode(mode, epsilon)
-    if policy is not None and not deployable(policy):
+    if policy is not None and not is_deployable(policy):
         raise RouterError(f"{policy} exists in replay only: name a policy that decides from a text")
     if isinstance(inputs, Ingredients):
         ingredients = inputs

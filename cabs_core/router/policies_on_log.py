@@ -21,6 +21,7 @@ import pyarrow as pa
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.registry import policy_class, policy_of_trial
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog.policies import is_deployable
 from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.base.threads import one_blas_thread
 from cabs_core.data.events.log import EventLog
@@ -32,7 +33,7 @@ from cabs_core.data.pool_files.sections import LogFile
 from cabs_core.evaluation.ope.data import LoggedData, read_events, read_outcomes, read_table
 from cabs_core.evaluation.ope.evaluate import evaluate
 from cabs_core.evaluation.replay.engine import make_stream
-from cabs_core.router.build import BUNDLE, deployable
+from cabs_core.router.build import BUNDLE
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.encoder import TextEncoder
 from cabs_core.router.heads import Heads, needs_of
@@ -282,7 +283,7 @@ def _estimates(
         play: returns the probabilities `[n, today's arms]` with which a policy plays the decisions at a rho.
     """
     rows = []
-    for policy in policies or [p for p in pool.policies if deployable(p)]:
+    for policy in policies or [p for p in pool.policies if is_deployable(p)]:
         notify(f"{policy}: estimating from {len(data):,} decisions")
         for rho in map(float, rhos or pool.replay.rhos):
             try:

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from packaging.requirements import Requirement
 
 from cabs_core.algorithms.oracles.oracles import Oracles
-from cabs_core.base.catalog.policies import all_policies, policy_record
+from cabs_core.base.catalog.policies import all_policies, is_deployable, policy_record
 from cabs_core.base.errors import RouterError
 from cabs_core.data.pool_files import pool_from
-from cabs_core.router.build import build_bundle, deployable
+from cabs_core.router.build import build_bundle
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.requirements import closure, serving_requirements
 from cabs_server.main import main
@@ -24,7 +24,7 @@ from cabs_server.main import main
 SERVED = [
     name
     for name in all_policies()
-    if "@" not in name and deployable(name) and policy_record(name).family != "neural"
+    if "@" not in name and is_deployable(name) and policy_record(name).family != "neural"
 ]
 NEVER = set("torch transformers onnx dagster cvxpy clarabel altair great-expectations pandas pyarrow".split())
 NEVER |= {"scikit-learn"}  # it fits encoders and predictors; what is fitted does without

@@ -97,6 +97,18 @@ def policy_record(name: str) -> PolicyRecord:
     return policies()[split_name(name)[0]]
 
 
+def is_deployable(name: str) -> bool:
+    """Return whether a policy can decide from a text alone, and learn from the answer of one model.
+
+    A policy with feedback `full` cannot. Every policy that needs outcomes before it plays has that feedback,
+    which `check_policy` tests.
+
+    Raises:
+        PolicyError: the policy or the preset is unknown.
+    """
+    return policy_record(name).feedback != "full"
+
+
 def split_name(name: str) -> tuple[str, str]:
     """Split a name into policy and preset: `('cabs_d_linear', 'literal')` for `'cabs_d_linear@literal'`.
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.catalog.policies import is_deployable
 from cabs_core.base.catalog.roles import NO_ROUTERS
 from cabs_core.base.errors import EncoderError, PolicyError, RouterError
 from cabs_core.base.threads import one_torch_thread
@@ -24,10 +25,10 @@ from cabs_core.data.inputs import FoldData, folds_of, plain, tuned_options
 from cabs_core.evaluation.metrics.routing import latency_percentiles
 from cabs_core.evaluation.replay import latency as online_calls
 from cabs_core.evaluation.replay.held_out import validation_plays
-from cabs_core.pipeline.artifacts.results import Summary
 from cabs_core.pipeline.stages.replay_problem import fold_problems
+from cabs_core.pipeline.stages.router_summary import VALIDATION_PLAYS, RouterSummary
 from cabs_core.router.budget import BudgetReplay, replay_budgets
-from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size, deployable
+from cabs_core.router.build import BUNDLE, ChosenPolicy, build_bundle, bundle_size
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.checks import Match, check_bundle_matches_replay, measure_latency
 
@@ -36,8 +37,6 @@ if TYPE_CHECKING:
     from cabs_core.pipeline.artifacts import Chain, Options, Target
 
 TIMES = "decisions.parquet"
-#: what the policies play on the validation queries of each fold, if there are several
-VALIDATION_PLAYS = "validation_plays.parquet"
 #: decisions of the replay that the bundle must repeat
 ROUNDS = 5_000
 #: prompts that are embedded again one at a time
@@ -47,66 +46,6 @@ TEXTS = 50
 DECISIONS = 200
 WARMUP = 10
 TIMING_SECONDS = 1.5
-
-
-@dataclass(frozen=True, kw_only=True)
-class RouterSummary(Summary):
-    """Router that the pool would deploy, or the reason why there is none.
-
-    Attributes:
-        not_made: why there is no bundle; all fields but `decisions` and `not_timed` are then empty.
-        not_played: {policy: why it was no candidate}; policy, rho: the chosen policy and its rho.
-        models: number of models; bundle: id of the bundle; megabytes: its size.
-        named: whether the pool file names the policy, otherwise it is the best on validation.
-        predicted: whether the policy was chosen on predicted outcomes, as for a log.
-        gain: mean utility of the policy minus the best model's, on validation.
-        latency: {percentile: milliseconds of a decision from the text on}, see `measure_latency`.
-        same: agreement of the bundle's decisions with the replay's, see `Match`; card: the bundle's README.
-        budgets: a row for each of the pool's budgets with what it buys, or the reason why there are none.
-        decisions: p50 and p99 of single calls in microseconds, a row for each policy.
-        not_timed: {policy: why its calls were not timed}.
-    """
-
-    not_made: str = ""
-    not_played: Any = None
-    policy: str = ""
-    rho: float | None = None
-    models: int = 0
-    bundle: str = ""
-    named: bool = False
-    predicted: bool = False
-    gain: float | None = None
-    megabytes: float = 0.0
-    latency: dict[str, float] = field(default_factory=dict)
-    same: dict[str, Any] = field(default_factory=dict)
-    card: str = ""
-    budgets: list[dict[str, Any]] | str = ""
-    decisions: list[dict[str, Any]] = field(default_factory=list)
-    not_timed: dict[str, str] = field(default_factory=dict)
-
-    def shown(self) -> dict[str, Any]:
-        gain = f"utility minus the best model's, on validation{', predicted' if self.predicted else ''}"
-        router = {
-            "policy": self.policy,
-            "rho": self.rho,
-            "models": self.models,
-            "bundle": self.bundle,
-            "chosen": "named in the pool" if self.named else "best on validation",
-            gain: self.gain,
-            "megabytes": self.megabytes,
-            "milliseconds from text": self.latency,
-        }
-        more = {
-            "not played": self.not_played,
-            "budgets, USD a request": self.budgets,
-            "not timed": self.not_timed,
-        }
-        return {
-            **super().shown(),
-            **({"not made": self.not_made} if self.not_made else router),
-            **{name: value for name, value in more.items() if value},
-            "table": self.decisions,
-        }
 
 
 def build(
@@ -187,7 +126,7 @@ def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> No
     tuned = [tuned_options(inputs, fold) for fold in range(folds)]
     plays = validation_plays(
         zip(fold_problems(inputs["replay_problem"], "validation"), tuned, strict=True),
-        [policy for policy in pool.policies if deployable(policy) and policy not in NO_ROUTERS],
+        [policy for policy in pool.policies if is_deployable(policy) and policy not in NO_ROUTERS],
         pool.replay.rhos,
         seed=pool.replay.order_seed,
         latency_weight=pool.replay.latency_weight,

@@ -12,7 +12,7 @@ LIGHT = {
     "the package": ("import cabs_core", "numpy pandas torch dagster numba"),
     # 40 MB that a server does without
     "replay, router and server": (
-        "import cabs_core.evaluation.replay, cabs_core.router.router, cabs_server.app",
+        "import cabs_core.evaluation.replay.engine, cabs_core.router.router, cabs_server.app",
         "dagster scipy.stats scipy.optimize scipy.sparse torch",
     ),
     # 95 MB beside those of each worker
@@ -27,6 +27,11 @@ LIGHT = {
     ),
     # `cabs plan` and the sensors answer in a second or two of processor, not in five
     "what is due": ("import cabs_dagster.due", "dagster pandas scipy.stats duckdb torch numba sklearn"),
+    # a second of processor of each run that makes a report
+    "the answer of a pool, its page and the traces that it shows": (
+        "import cabs_core.pipeline.goal, cabs_core.report.build, cabs_core.evaluation.replay.storage",
+        "numba llvmlite dagster torch",
+    ),
     "cabs --help": (
         "from cabs_dagster.cli import main; main(['--help'], standalone_mode=False)",
         "dagster pydantic numpy yaml pandas torch altair",

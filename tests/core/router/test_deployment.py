@@ -19,8 +19,9 @@ from cabs_core.base.paths import default_log, deployed_folder
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.router_findings import verdicts
 from cabs_core.pipeline.stages.deployment import deploy, held_out_rows
-from cabs_core.pipeline.stages.router import RouterSummary, examine_again
+from cabs_core.pipeline.stages.router import examine_again
 from cabs_core.pipeline.stages.router import test_prompts as prompts_of
+from cabs_core.pipeline.stages.router_summary import RouterSummary
 from cabs_core.router.bundle import prompt_hashes, read_manifest, seen_prompts
 from cabs_core.router.promotion import roll_back
 from cabs_core.router.router import Router
