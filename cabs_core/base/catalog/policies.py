@@ -98,7 +98,7 @@ def policy_record(name: str) -> PolicyRecord:
 
 
 def is_deployable(name: str) -> bool:
-    """Return whether a policy can decide from a text alone, and learn from the answer of one model.
+    """Return True if a policy can decide from a text alone, and learn from the answer of one model.
 
     A policy with feedback `full` cannot. Every policy that needs outcomes before it plays has that feedback,
     which `check_policy` tests.
