@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.body_fields import misspelt_field
 from cabs_core.data.endpoints.request import ChatRequest
 from cabs_core.router.router import Router
 from cabs_core.router.terms import MODELS, VALUE, Terms
@@ -167,7 +168,7 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
     """Return the facts of a request. A large body is read on a thread.
 
     Raises:
-        Refused: the body is no JSON object, or has too many values.
+        Refused: the body is no JSON object, has too many values, or a field that providers read differently.
         RouterError: see `ChatRequest.read`.
     """
     state = request.app.state
@@ -177,6 +178,10 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
 
     def read() -> ReadRequest:
         body = parse_body(content)
+        field = misspelt_field(body)
+        if field is not None:
+            text = f"{field!r:.100}: some providers read this field as {field.casefold()!r}: write it so"
+            raise Refused(400, text)
         chat = ChatRequest.read(
             body, headers, dialect, route_by=options.route_by, caller=caller, rules=options.text_rules
         )

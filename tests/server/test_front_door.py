@@ -466,6 +466,16 @@ def test_a_field_that_stands_twice_is_refused_since_providers_may_read_either(pl
     assert len(came) == 1
 
 
+@pytest.mark.parametrize("field", ["MODEL", "Messages", "sYSTEM", "Tools"])
+def test_a_field_in_capitals_is_refused_since_some_providers_read_it(place, write_upstreams, field):
+    with provider(good) as (url, came):
+        write_upstreams({m: {"url": url} for m in MODELS})
+        with client(place) as c:
+            answer = c.post("/v1/chat/completions", json={**ASK, field: MODELS[0]})
+            assert answer.status_code == 400 and field.lower() in answer.json()["error"]["message"]
+    assert came == []
+
+
 def test_keys_whose_names_join_alike_share_no_idempotency_key(place):
     keys = {"admin_keys": {"a": "key-of-a-1", "a:b": "key-of-ab-1"}}
     with client(place, **keys) as c:
