@@ -128,7 +128,20 @@ def too_large(front: str) -> list[socket.socket]:
     return []
 
 
-@pytest.mark.parametrize("attack", [bodies_that_never_come, half_heads, slow_bodies, many_headers, too_large])
+def too_large_in_chunks(front: str) -> list[socket.socket]:
+    """Bodies above the limit whose length no header says."""
+    chunk = b"100000\r\n" + b"x" * (1 << 20) + b"\r\n"
+    for _ in range(10):
+        with suppress(OSError), stranger(front) as sock:
+            sock.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n" + chunk * 21)
+            assert b" 413 " in sock.recv(100)
+    return []
+
+
+ATTACKS = (bodies_that_never_come, half_heads, slow_bodies, many_headers, too_large, too_large_in_chunks)
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
 def test_colleagues_are_answered_while_a_stranger_attacks(
     front: str, attack: Callable[[str], list[socket.socket]]
 ) -> None:
