@@ -38,7 +38,7 @@ from cabs_core.data.endpoints.replies import (
 from cabs_core.data.endpoints.usage import read_usage
 from cabs_core.router.doctor import ACCOUNT
 from cabs_server import echo, limits
-from cabs_server.bodies import check_values, encoded, top_fields, value_of
+from cabs_server.bodies import check_values, encoded, skimmed, top_fields, value_of
 from cabs_server.call import JSON, Answer, Call
 from cabs_server.callers import Refused
 from cabs_server.connections import Connections
@@ -465,7 +465,7 @@ def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply
     except Refused:
         return None
     try:
-        data = msgspec.json.decode(content)
+        data = skimmed(content)
     except (ValueError, RecursionError):
         data = parse_body(content)
     judgement = judge(status, headers, data)

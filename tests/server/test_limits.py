@@ -22,6 +22,7 @@ from server_support import ASK, JSON, client, log
 from cabs_core.data.endpoints.person_text import LONGEST
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_server import bodies, limits, streams, unpacking
+from cabs_server.attempt import read_reply
 from cabs_server.call import Answer
 from cabs_server.callers import LOCAL, Refused
 from cabs_server.completions import response_of
@@ -65,6 +66,60 @@ def test_values_are_counted_outside_of_texts(value, most, depth, piece):
             assert refused.value.status == 400
         else:
             bodies.check_values(content)
+
+
+@given(st.dictionaries(texts, values, max_size=5), st.integers(1, 6), st.booleans())
+def test_colons_within_texts_name_no_field_twice(body, piece, ascii_only):
+    content = json.dumps(body, ensure_ascii=ascii_only).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bodies, "_PIECE", piece)
+        assert bodies.parse_body(content) == body
+        if body:
+            name = json.dumps(next(iter(body)), ensure_ascii=ascii_only).encode()
+            with pytest.raises(Refused, match="twice"):
+                bodies.parse_body(b"{%b: 0, %b" % (name, content[1:]))
+
+
+@given(values, st.integers(0, 40))
+def test_values_are_skimmed_as_they_are_but_for_long_texts(value, most):
+    content = json.dumps(value, ensure_ascii=False).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(limits, "COUNTED", most)
+        patch.setattr(bodies, "_BEGINNING", 10)
+
+        def cut(read, whole):
+            if isinstance(whole, dict):
+                assert read.keys() == whole.keys()
+                for name, inner in whole.items():
+                    cut(read[name], inner)
+            elif isinstance(whole, list):
+                assert len(read) == len(whole)
+                for one, other in zip(read, whole, strict=True):
+                    cut(one, other)
+            elif isinstance(whole, str) and len(json.dumps(whole, ensure_ascii=False).encode()) > most:
+                assert isinstance(read, str)
+            else:
+                assert read == whole
+
+        cut(bodies.skimmed(content), value)
+
+
+def test_an_answer_with_a_long_text_takes_no_memory_beside_its_bytes():
+    """A wide character made each of its characters four bytes long."""
+    message = {"role": "assistant", "content": "x" * (4 << 20) + "😀"}
+    usage = {"prompt_tokens": 10, "completion_tokens": 5}
+    choices = [{"index": 0, "message": message, "finish_reason": "stop"}]
+    content = json.dumps({"id": "r", "choices": choices, "usage": usage}, ensure_ascii=False).encode()
+    tracemalloc.start()
+    try:
+        reply = read_reply(content, 200, {}, "chat")
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
+    assert reply is not None and reply.wrong is None and reply.id == "r" and reply.usage == usage
+    assert reply.written > 4 << 20
+    failed = content.replace(b'"stop"', b'"error"')
+    assert read_reply(failed, 200, {}, "chat").wrong == "broke off (error)"
 
 
 @pytest.mark.parametrize("value", ["257", '"ab"', "1.5", '{"a": 1}', "[]", '"k%d": 1'])
