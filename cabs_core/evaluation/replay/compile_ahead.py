@@ -124,6 +124,7 @@ def work() -> None:
     This is the whole work of a process. The process ends when its input ends.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process without a traceback
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # and so does the end of the process that reads the lines
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
     with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
         # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their

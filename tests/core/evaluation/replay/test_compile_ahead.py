@@ -52,6 +52,16 @@ def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
 
 
+def test_a_process_whose_reader_has_ended_prints_no_traceback() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    command = [sys.executable, "-c", module.WORKER, "2"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE)
+    os.close(writing)
+    _, errors = process.communicate(b"random\n", timeout=300)
+    assert process.returncode == -signal.SIGPIPE and b"Traceback" not in errors
+
+
 @pytest.mark.parametrize("threads, policies", [("1", 2), ("2", 1)])
 def test_where_nothing_is_gained_nothing_is_started(
     threads: str, policies: int, monkeypatch: pytest.MonkeyPatch
