@@ -33,7 +33,7 @@ _NAMES: dict[Kind, str] = {"stages": "stages", "replay": "replays"}
 
 
 class RunFailed(CabsError):
-    """Error of a run that did not finish; the message holds what the failing steps said."""
+    """Error of a failed run, with the messages of its failed steps, or of due calls that are not paid for."""
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,8 @@ class ChainRunner(ABC):
         """Make the SQL models, reports and the leaderboard that can be made now.
 
         Args:
-            first: the pool whose parts were made before; see `Planner.next_results`.
+            first: the pool whose report is made although other parts of the pool are due or under way. Empty:
+                no pool comes first.
 
         Raises:
             RunFailed: a run failed.
@@ -154,7 +155,9 @@ class ChainRunner(ABC):
             self.notify("marts, report, leaderboard: nothing changed")
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
-        """Make the pool's stages as far as they are out of date, then compare and promote its router.
+        """Make what is due of the pool's collection and stages, then compare and promote its router.
+
+        Calls that the collection lacks are paid for if `pays` is True.
 
         Returns:
             The findings of the comparison, as `stages.deployment.deploy` gives them.
@@ -176,11 +179,18 @@ class ChainRunner(ABC):
         return planner_in(self.instance, self.store)
 
     def _observe(self, *, sources: bool = True) -> dict[str, list[str]]:
-        """Report data versions to the Dagster instance, and return what `partitions.observe` returns."""
+        """Report settings and data versions to the Dagster instance, and return {pool: changed settings}.
+
+        Args:
+            sources: False if the sources of marts and pages, which are about to change, are left out.
+        """
         return observe(self.instance, self._planner(), sources=sources)
 
     def _make(self, pool_file: PoolFile, wanted: Wanted, kinds: Sequence[Kind]) -> None:
         """Make what is due of these kinds, in their order.
+
+        A failed part ends the work once the parts beside it were run. After a failed join, the other kinds
+        are made first.
 
         Raises:
             RunFailed: a run failed, or calls would have to be paid for.
@@ -219,9 +229,9 @@ class ChainRunner(ABC):
             )
 
     def _pass_idle_kinds(self, parts: Sequence[Part], done: set[Kind]) -> set[Kind]:
-        """Tell the user of which kinds nothing is due.
+        """Tell the user if nothing is due of stages or replays, the kinds in `_NAMES`.
 
-        Return these kinds and the kind of the next parts, which need no second look.
+        Return all kinds of which nothing is due and the kind of the next parts, which need no second look.
 
         Args:
             parts: the parts that are made next, all of one kind. Empty: nothing is due.
@@ -258,7 +268,7 @@ class ChainRunner(ABC):
     def _request(self, part: Part, pool_file: PoolFile | None, wanted: Wanted, number: str) -> _Request:
         """Return the partition, the config and the line for the user of a part's run.
 
-        The policies' kernels begin to compile if the part ends with a stage that plays policies.
+        The policies' kernels begin to compile if a due stage of the part is made policy by policy.
 
         Args:
             number: number of the part among those that are made together, such as `1/3`.

@@ -148,7 +148,10 @@ def _rho_keys(members: Iterable[PoolFile]) -> set[str]:
 def _follow(
     instance: dg.DagsterInstance, name: str, known: Sequence[str], kept: Sequence[str], keys: Sequence[str]
 ) -> bool:
-    """Delete the keys that are not kept, then add the missing ones: Dagster shows keys as they were added."""
+    """Delete the keys of a set that are not kept, then add the missing ones; return True if the set changed.
+
+    Deleted keys can be added again at the end, because Dagster shows keys in the order of their addition.
+    """
     gone = [k for k in known if k not in kept]
     new = [k for k in keys if k not in kept]
     for partition in gone:
@@ -171,7 +174,7 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
 
 
 def register_while_loading() -> None:
-    """Add the active pools and their rhos to the partitions of this environment's instance.
+    """Add the active pools that `chosen` returns, and their rhos, to this environment's instance.
 
     A code location calls this while it loads, so that `dg launch --partition` finds the pool of a new file in
     a fresh instance. Workers of runs load it too, several at once, so nothing is taken out here: the sensor

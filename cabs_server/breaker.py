@@ -95,7 +95,11 @@ class Breaker:
         return "half-open"
 
     def allows(self) -> bool:
-        """Return True if a call may be made now."""
+        """Return True if a call may be made now.
+
+        A call may be made if the breaker is closed, or half-open without a trial under way. A trial whose end
+        nobody reported holds other calls back for `LONGEST` seconds at most.
+        """
         if self._until is None:
             return True
         now = self._clock()

@@ -40,8 +40,9 @@ def run_server(
         **options: further arguments of `uvicorn.Config`.
 
     Raises:
-        RouterError: the second address cannot be used. SystemExit: the first address cannot be used, or the
-            application could not be made.
+        RouterError: the second address cannot be used.
+        SystemExit: the first address cannot be used, or the application of a single worker could not be
+            made. Several workers raise nothing if it could not be made.
     """
     config = uvicorn.Config(
         app, factory=True, host=host, port=port, workers=workers, timeout_graceful_shutdown=grace, **options
@@ -69,7 +70,10 @@ def run_server(
 
 
 def end_with_parent() -> None:
-    """Have this process end as by SIGTERM when the process that started it ends, killed or not."""
+    """Have this process end as by SIGTERM when the process that started it ends, killed or not.
+
+    A process that `multiprocessing` did not start is left alone.
+    """
     parent = multiprocessing.parent_process()
     if parent is None:
         return
@@ -98,7 +102,7 @@ def ends_at_once() -> Iterator[None]:
 
 
 def address_of(text: str | None) -> tuple[str, int] | None:
-    """Return (host, port) of HOST:PORT, [HOST]:PORT or PORT, or None if there is no text.
+    """Return (host, port) of HOST:PORT, [HOST]:PORT or PORT, or None if the text is None or empty.
 
     The host of PORT alone is this machine.
 

@@ -26,6 +26,7 @@ def one_blas_thread() -> Iterator[None]:
     """Limit every BLAS that NumPy, SciPy and compiled loops call to one thread.
 
     Limits may overlap, in one thread or in several. The last one that ends restores the number of threads.
+    Limits that begin before torch is loaded and limits that begin after are counted apart.
     """
     loaded = "torch" in sys.modules
     with _lock:
@@ -62,9 +63,9 @@ def one_torch_thread() -> Iterator[None]:
 
 
 def over_threads(jobs: Sequence[Callable[[], None]], threads: int) -> None:
-    """Run all jobs, at most `threads` at once, and raise the first error of a job.
+    """Run all jobs, at most `threads` at once, and raise the error of the first job in order that failed.
 
-    After an error, jobs that have not begun are left out.
+    The error is noticed once all jobs before that job have ended. Jobs that have not begun then are left out.
 
     Each job has the context variables of the caller, such as the places of `paths.at_places`.
     """

@@ -179,7 +179,7 @@ class PoolPage:
 
     @property
     def glossary(self) -> list[tuple[str, str]]:
-        """(label, description) of every policy."""
+        """(label, description) of every policy in the pool's leaderboard."""
         return [(label(p), description_of(p)) for p in self.data.board.index]
 
     @property

@@ -48,7 +48,7 @@ from cabs_core.report.rule_text import CLUSTER_NAME
 
 #: requests a month for which savings are given if the pool file has no number
 REQUESTS = 100_000
-#: most clusters of a table without tasks, and fewest prompts of a cluster
+#: most clusters of a table without tasks, and least mean number of prompts of a cluster
 CLUSTERS = 12
 LEAST_IN_CLUSTER = 50
 #: names of the two kinds of groups that rules are made for
@@ -268,6 +268,7 @@ def answer_of_pool(inputs: Inputs) -> PoolAnswer:
 
     Raises:
         DataError: `today` names a model that the table does not have.
+        ResultError: the replays are of other prompts than the table's.
     """
     pool = inputs.pool
     scored = scored_table(pool, inputs.table, inputs.vectors, inputs.people)
@@ -364,9 +365,10 @@ def _central_prompts(inputs: Inputs, groups: np.ndarray | None) -> dict[str, str
 
 
 def _with_newest(found: PoolAnswer) -> PoolAnswer:
-    """Add a comparison of the newest fifth of the prompts with the rest, if the table has times.
+    """Add a comparison of the newest fifth of the prompts with the rest, and a note that words it.
 
-    Compared is the recommended option. If nothing or "keep" is recommended, it is the lowest other rung.
+    The answer is returned as it is if the table has no times or no option can be judged. Compared is the
+    recommended option. If nothing or "keep" is recommended, it is the lowest other rung.
     """
     times = found.outcomes.times
     others = [rung for rung in found.answer.rungs if rung.rung != "keep"]
@@ -543,7 +545,10 @@ def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
 
 
 def cluster_centers(points: np.ndarray) -> np.ndarray:
-    """Return the centres `[c, e]` of clusters of prompts, from their embeddings as unit vectors `[n, e]`."""
+    """Return the k-means centres `[c, e]` of prompts, from their embeddings as unit vectors `[n, e]`.
+
+    c is `CLUSTERS`, or less if the clusters would have fewer than `LEAST_IN_CLUSTER` prompts on average.
+    """
     return kmeans_centers(points, min(CLUSTERS, max(len(points) // LEAST_IN_CLUSTER, 1)), seed=0)
 
 
@@ -607,7 +612,8 @@ def cross_fitted_router(
 
     The policy and rho that are exported are chosen by the decisions of all folds. The decisions by which the
     router is judged are chosen fold by fold: on the test prompts of a fold they are those of the candidate
-    that does best on the fold's validation prompts. So no score of a test prompt has a say in the choice.
+    that does best on the fold's validation prompts, so no test prompt's score influences by which decisions
+    the router is judged on it.
 
     Args:
         candidates: see `router_candidates`.

@@ -8,9 +8,9 @@ from collections import deque
 
 from cabs_core.base.units import percentage
 
-#: prompts that are remembered
+#: most compared prompts whose shares are kept
 _WINDOW = 64
-#: fewest prompts that say anything
+#: fewest compared prompts from which a share is computed
 _FEWEST = 20
 #: earlier prompts that a prompt is compared with
 _COMPARED = 4
@@ -28,7 +28,10 @@ class SharedText:
         self._shares: deque[float] = deque(maxlen=_WINDOW)
 
     def add(self, text: str) -> None:
-        """Compare a prompt with the last few prompts. A prompt that equals one of them is left out."""
+        """Note the largest share of a prompt's text that is shared with one of the last `_COMPARED` prompts.
+
+        A prompt that equals one of these is left out, and the first prompt is compared with none.
+        """
         earlier = list(self._texts)
         if text in earlier:
             return
@@ -40,7 +43,7 @@ class SharedText:
     def share(self) -> float | None:
         """Mean share of shared text, over the recent prompts that share more than half of their text.
 
-        None unless these are most of the recent prompts, and if there were too few prompts.
+        None if these are at most half of the recent prompts, or if fewer than `_FEWEST` were compared.
         """
         shares = list(self._shares)
         over = [share for share in shares if share > _MOST]

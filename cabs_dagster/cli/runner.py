@@ -31,8 +31,8 @@ def job(name: str) -> dg.JobDefinition:
 def run_until_interrupted(work: Callable[[CommandRunner], None]) -> CommandRunner:
     """Call `work` with a runner on this machine's Dagster instance, and return the runner.
 
-    Runs of killed processes are marked as failed first. SIGINT and SIGTERM mark the runner's runs as failed
-    and end the process.
+    Runs of killed processes are marked as failed first, and temporary files that ended processes left in the
+    artifact store are deleted. SIGINT and SIGTERM mark the runner's runs as failed and end the process.
     """
 
     def say(text: str) -> None:
@@ -63,6 +63,10 @@ class CommandRunner(ChainRunner):
         config: Mapping[str, Any],
         tags: Mapping[str, str],
     ) -> dg.JobExecutionResult:
+        """Execute the assets' steps of a job in `partition`, and return the result, failed or not.
+
+        The job's executor may start processes, which build the job by `job`.
+        """
         recipe = dg.build_reconstructable_job(
             "cabs_dagster.cli.runner",
             "job",

@@ -68,6 +68,8 @@ def _tail(a: float) -> float:
 def best_probabilities(mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratch: np.ndarray) -> None:
     """Fill out [K] with P(arm has the largest score) for independent scores N(mean, sd^2); their sum is 1.
 
+    If every mean is -inf, out is 0.
+
     Args:
         mean: [K]; -inf for an arm that cannot be played.
         sd: [K], 0 or larger. Of several arms with sd 0 the best counts, the first of equals.

@@ -93,6 +93,7 @@ class KernelPredictor(ScorePredictor):
         self.stack_penalties = tuple(float(p) for p in stack_penalties)
 
     def use(self, lists: NeighbourLists | None) -> None:
+        """Have the stack's kNN take neighbours among the train prompts from `lists`; None to search them."""
         super().use(lists)
         if hasattr(self, "knn_"):
             self.knn_.use(lists)
@@ -119,6 +120,11 @@ class KernelPredictor(ScorePredictor):
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
+        """Fit to the train split, and the stack's weights to validation rows.
+
+        Without validation rows, the weights are fitted to a held-out part of the train split. Everything else
+        is then fitted to the whole split.
+        """
         if validation is None:
             part = held_out_part(len(x), seed)
             self._fit_parts(x[~part], lengths[~part], y[~part], seed)
@@ -205,6 +211,7 @@ class KernelPredictor(ScorePredictor):
         self.share_ = 0.5 * share[count:]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return predicted scores `[n, K]`, which may lie outside [0, 1]."""
         out = np.empty((len(x), len(self.mean_)))
         for start in range(0, len(x), 2048):
             rows = slice(start, start + 2048)
@@ -216,9 +223,11 @@ class KernelPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return self.ridge_.width
 
     def state(self) -> State:
+        """Return arrays and settings (JSON values) from which `restore` makes an equal predictor."""
         ridge, ridge_settings = self.ridge_.state()
         knn, knn_settings = self.knn_.state()
         arrays, options = super().state()
@@ -235,6 +244,7 @@ class KernelPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Return the predictor whose `state` returned these arrays and settings."""
         self = super().restore(arrays, settings["options"])
         self._set_marks(arrays["marks"])
         self.log_center_ = settings["log_center"]

@@ -63,6 +63,11 @@ class NetworkBatch:
         self._layout()
 
     def _layout(self) -> None:
+        """Make the gradient and the views of parameters and gradient as layers.
+
+        Raises:
+            ValueError: the number of parameters does not fit d, h and K.
+        """
         d = self.dim
         h = self.hidden
         k = self.arms
@@ -159,6 +164,7 @@ class NetworkBatch:
         self._adam(rate, active)
 
     def _adam(self, rate: float, active: torch.Tensor | None) -> None:
+        """Update the moments and parameters of the active networks by the present gradient."""
         gradient = self.gradient
         if active is None:
             self.steps += 1
@@ -176,6 +182,7 @@ class NetworkBatch:
         self.flat.sub_(change)
 
     def _change(self, rate: float) -> torch.Tensor:
+        """Return Adam's step [n, P], with bias-corrected moments, which is subtracted from the parameters."""
         t = self.steps.clamp(min=1).to(torch.float64)[:, None]
         size = rate / (1 - BETA1**t)
         root = (self.second / (1 - BETA2**t)).sqrt_().add_(EPSILON)
@@ -267,7 +274,10 @@ class LastLayerCovariance:
         self.inverse[rows, arms] = chosen - torch.bmm(gain / total, gain.transpose(1, 2))
 
     def copy_arm(self, arm: int) -> None:
-        """Give the last arm the covariance of `arm`, at the certainty of a few rounds (`diluted_inverse`)."""
+        """Give the last arm the covariance of `arm`, as certain as after a few rounds (`diluted_inverse`).
+
+        The covariance of `arm` stays as it is.
+        """
         for inverse in self.inverse:
             diluted = diluted_inverse(inverse[arm].cpu().numpy(), self.penalty, 1.0)
             inverse[-1] = torch.as_tensor(diluted).to(inverse)

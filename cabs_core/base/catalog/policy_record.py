@@ -68,12 +68,18 @@ class PolicyRecord:
 
     @property
     def kind(self) -> str:
-        """Group of the policy in reports: `static`, `online` or `upper bound`."""
+        """Group of the policy in reports: `static`, `online` or `upper bound`.
+
+        In this order, these are the groups of policies with feedback `none`, `bandit` and `full`.
+        """
         return {"none": "static", "bandit": "online", "full": "upper bound"}[self.feedback]
 
     @property
     def learns(self) -> bool:
-        """True if rewards change the policy's decisions, which they never do in the family `static`."""
+        """True if rewards change the policy's decisions.
+
+        They do not in the family `static`, nor with feedback `none`.
+        """
         return self.family != "static" and self.feedback != "none"
 
     def starts_from(self, preset: str) -> Start:

@@ -4,16 +4,17 @@ import numpy as np
 
 from cabs_core.data.outcomes.table import Outcomes
 
-#: least share of the cells that must hold a count. Cells without a count get their model's mean.
+#: least share of the cells that must hold a count. Cells without a count get their model's mean
 KNOWN = 0.9
 
 
 def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return input tokens and output tokens, each `[n, K]`, and each model's USD per input token, `[K]`.
 
-    Return None if too few cells have both counts. The price is the coefficient of input tokens in the
-    non-negative least-squares fit of a model's costs on its counts. If costs are tokens times prices, the fit
-    is exact.
+    Return None if `rows` is empty, or if too few cells hold input tokens or output tokens (see `_filled`).
+
+    The price is the coefficient of input tokens in the non-negative least-squares fit of a model's costs on
+    its counts. If costs are tokens times prices, the fit is exact.
 
     Args:
         outcomes: the table.
@@ -35,7 +36,10 @@ def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _filled(counts: np.ndarray) -> np.ndarray | None:
-    """Return the counts `[n, K]` with model means for missing ones, or None if too many are missing."""
+    """Return the counts `[n, K]` with model means for missing ones.
+
+    Return None if fewer than the share `KNOWN` of the cells hold a count, or if a model has no count at all.
+    """
     known = np.isfinite(counts) & (counts >= 0)
     if known.mean() < KNOWN or not known.any(axis=0).all():
         return None

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-#: probability that any word of an answer is wrong
+#: largest probability with which any word of an answer may be wrong
 LEVEL = 0.05
 #: largest loss of mean score that still counts as "as good"
 TOLERANCE = 0.03
@@ -72,10 +72,11 @@ SHARES_OF_FITTED = Shares(better=0.8, worse=0.2)
 
 
 def word_of(tests: Tests, tail: float, shares: Shares, *, costs_known: bool) -> Word:
-    """Return the first word of an option that is shown at the one-sided error `tail` of its family.
+    """Return the first word of an option that its tests show at the one-sided error `tail` of its family.
 
-    The order is better, as good and cheaper, as good, worse, cannot tell. Unless `costs_known`, no word says
-    that the option is as good, since it may be cheaper or dearer.
+    A test shows its word if the p-value is at most `tail`, times the word's share if it has one. The order is
+    better, as good and cheaper, as good, worse, cannot tell. Unless `costs_known`, no word says that the
+    option is as good, since it may be cheaper or dearer.
     """
     if tests.better <= tail * shares.better:
         return Word.BETTER

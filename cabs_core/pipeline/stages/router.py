@@ -1,8 +1,9 @@
 """Stage `router`: the bundle that the pool would deploy, compared with its replay, and timed.
 
-The times of single `decide` and `update` calls of all the pool's policies are stored beside it. For a table
-with several folds, so are the policies' plays on the validation queries of each. A pool that cannot be
-deployed (a model has no price, say) gets the reason instead of a bundle, and its replays go on.
+The times of single `decide` and `update` calls of the pool's policies that can decide online are stored
+beside it. For a table with several folds, so are the plays of the policies that can be exported, on the
+validation queries of each fold. A pool that cannot be deployed (a model has no price, say) gets the reason
+instead of a bundle, and its replays go on.
 """
 
 from __future__ import annotations
@@ -51,7 +52,11 @@ TIMING_SECONDS = 1.5
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> RouterSummary:
-    """Choose on validation, write the bundle, compare it with the replay on the test prompts, time it."""
+    """Make the bundle, time it, and compare it with the replay on the test prompts; return the summary.
+
+    The bundle has the policy that the pool file names, or else the best one on validation. If there can be no
+    bundle, the summary has the reason.
+    """
     pool = chain.pool
     timed = _time_policies(pool, inputs, folder / TIMES)
     _play_validation(pool, inputs, folder / VALIDATION_PLAYS)
@@ -116,7 +121,7 @@ def examine_again(chain: Chain) -> RouterSummary:
 
 
 def _play_validation(pool: ModelPool, inputs: dict[str, Path], path: Path) -> None:
-    """Write the plays of the policies on the validation queries of each fold.
+    """Write the plays of the policies that can be exported, on the validation queries of each fold.
 
     A pool with a single split gets no file, nor does a log, whose policies the stage `off_policy` plays.
     """
@@ -159,10 +164,13 @@ def _budgets(
 
 
 def _time_policies(pool: ModelPool, inputs: dict[str, Path], path: Path) -> RouterSummary:
-    """Time single calls of every policy at the pool's middle rho, and write the times to `path`.
+    """Time single calls of the policies that can decide online, and write the times to `path`.
+
+    The policies are timed at the pool's middle rho.
 
     Returns:
-        A summary with the times alone: its fields on the router are empty.
+        a summary with the times, and the reason for each policy that could not be timed. Its fields on the
+        router are empty.
     """
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     rho = middle_rho(pool.replay.rhos)

@@ -51,6 +51,10 @@ class RouterSummary(Summary):
     not_timed: dict[str, str] = field(default_factory=dict)
 
     def shown(self) -> dict[str, Any]:
+        """Return {words: figure, text or rows} for people, in the order of display.
+
+        If there is no bundle, the reason takes the place of the router's figures.
+        """
         gain = f"utility minus the best model's, on validation{', predicted' if self.predicted else ''}"
         router = {
             "policy": self.policy,
