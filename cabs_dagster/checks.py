@@ -41,8 +41,8 @@ _BLOCKING = (VALID, TRACE)
 def _of_data(stage: Stage) -> dict[str, str]:
     """Return {check: its description} of the checks of a table of data, with the expectations of each."""
     texts = {
-        VALID: "What everything downstream relies on; a failure stops the chain, in later runs too",
-        PLAUSIBLE: "What is usually a mistake, and sometimes not",
+        VALID: "Checks that everything downstream relies on; a failure stops the chain, in later runs too",
+        PLAUSIBLE: "Checks that usually find a mistake, and sometimes something true",
     }
     expected = {
         name: [spec.name for spec in checks_of_stage(stage) if spec.severity == _SEVERITY[name]]
@@ -54,7 +54,7 @@ def _of_data(stage: Stage) -> dict[str, str]:
 #: {asset: {check: what it promises}}
 _TEXTS = {
     "scores": {
-        INSTRUMENT: "What limits the scores of collected answers: a judge that nobody measured, or that "
+        INSTRUMENT: "Limits of the scores of collected answers: a judge that nobody measured, or that "
         "agrees little with people, favours length, order or its own family; refusals that decide.",
     },
     "outcomes": _of_data("outcomes"),
