@@ -102,17 +102,12 @@ class Breaker:
         """
         if self._until is None:
             return True
-        now = self._clock()
-        # a trial whose end nobody reported does not keep the others waiting for ever
-        return now >= self._until and (self._trial is None or now - self._trial > LONGEST)
+        return self._may_try(self._until)
 
     def begin(self) -> None:
         """Note that a call is made. The first call while the breaker is half-open is the trial."""
-        if self._until is None or self._trial is not None:
-            return
-        now = self._clock()
-        if now >= self._until:
-            self._trial = now
+        if self._until is not None and self._may_try(self._until):
+            self._trial = self._clock()
 
     def succeeded(self) -> None:
         """Note that a call was answered. A half-open breaker closes, and suspicions are forgotten."""
@@ -185,6 +180,12 @@ class Breaker:
     def released(self) -> None:
         """Note that a call ended without a verdict on the upstream. Another call may be the trial."""
         self._trial = None
+
+    def _may_try(self, until: float) -> bool:
+        """Return True if the breaker's rest ended at `until` and no trial is under way."""
+        now = self._clock()
+        # a trial whose end nobody reported does not keep the others waiting for ever
+        return now >= until and (self._trial is None or now - self._trial > LONGEST)
 
     def _open(self, now: float, retry_after: float | None) -> None:
         """Open the breaker for its cooldown or for `retry_after`, whichever is longer, at most `longest`."""

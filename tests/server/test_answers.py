@@ -231,6 +231,19 @@ def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
     assert b.allows()
 
 
+def test_a_trial_whose_end_nobody_reported_is_followed_by_one_other_trial_and_not_by_all_calls():
+    now = [0.0]
+    b = Breaker(failures=1, cooldown=10.0, clock=lambda: now[0])
+    b.failed("x")
+    now[0] = 10.0
+    b.begin()
+    assert not b.allows()
+    now[0] = 11.0 + LONGEST
+    assert b.allows()
+    b.begin()
+    assert not b.allows()
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(["begin", "good", "bad", "released"]), st.floats(0, 50)), max_size=80)
 )
