@@ -16,10 +16,10 @@ from cabs_core.data.logs.read import read_log as read_log
 from cabs_core.data.outcomes import load_outcomes as load_outcomes
 from cabs_core.data.pools.find import find_pool as find_pool
 from cabs_core.evaluation.ope.evaluate import evaluate as evaluate
-from cabs_core.evaluation.replay import ReplayResult as ReplayResult
 from cabs_core.evaluation.replay.compare import frontier as frontier
 from cabs_core.evaluation.replay.compare import paired_difference as paired_difference
 from cabs_core.evaluation.replay.compare import replay_many as replay_many
+from cabs_core.evaluation.replay.result import ReplayResult as ReplayResult
 from cabs_core.evaluation.replay.tuning import tune as tune
 from cabs_core.pipeline.policy_checks import check_policy as check_policy
 from cabs_core.report.plots.results import plot_frontier as plot_frontier

@@ -28,12 +28,12 @@ class PlainHttpProtocol(HttpToolsProtocol):
         self.parser = cast("httptools.HttpRequestParser", _PlainParser(self))
 
     def on_headers_complete(self) -> None:
-        """Begin the request, but not for a head with `Upgrade`, which is parsed again without `Upgrade`."""
+        """Begin the request if its head has no `Upgrade`; another head is first parsed again without it."""
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End the request, but not for a head with `Upgrade`, which is parsed again without `Upgrade`."""
+        """End the request if its head has no `Upgrade`; another head is first parsed again without it."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 

@@ -11,36 +11,22 @@ library's policy, `conditions` the stress conditions, `tuning` the choice of set
 problem, `latency` the time of single decisions, `policy_checks` what every policy promises, `compile_ahead`
 the compilation before a first run.
 
-The names below are imported at their first use. Reports read stored traces by `storage`, and the engine would
-make them import numba.
+`replay` is imported from `engine` at its first use: reports read stored traces by `storage`, and the engine
+would make them import numba.
 """
 
-import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cabs_core.algorithms.problem.replay_problem import ReplayProblem
-    from cabs_core.evaluation.replay.engine import ReplayCancelled, replay
-    from cabs_core.evaluation.replay.result import ReplayResult
+    from cabs_core.evaluation.replay.engine import replay
 
-__all__ = ["ReplayCancelled", "ReplayProblem", "ReplayResult", "replay"]
-
-#: {public name: the module that holds it}
-_MODULES = {
-    "ReplayCancelled": "cabs_core.evaluation.replay.engine",
-    "ReplayProblem": "cabs_core.algorithms.problem.replay_problem",
-    "ReplayResult": "cabs_core.evaluation.replay.result",
-    "replay": "cabs_core.evaluation.replay.engine",
-}
+__all__ = ["replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return a public name from its module, which is imported then."""
-    if name in _MODULES:
-        return getattr(importlib.import_module(_MODULES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    """Return `replay`, which is imported then."""
+    if name != "replay":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from cabs_core.evaluation.replay.engine import replay  # noqa: PLC0415  (numba takes seconds)
 
-
-def __dir__() -> list[str]:
-    """Return the names of the package with the public ones."""
-    return sorted({*globals(), *__all__})
+    return replay

@@ -39,7 +39,7 @@ started: list[subprocess.Popen[str]] = []
 def start_compiling(
     policies: Sequence[str], arms: int = 0, notify: Callable[[str], None] = lambda text: None
 ) -> int:
-    """Begin to compile the loops of these policies if the cache lacks at least half of the imported kernels.
+    """Start to compile the loops of policies if the cache lacks half of the imported kernels or more.
 
     No process is started while those of an earlier call are at work.
 

@@ -23,9 +23,10 @@ from cabs_core import (
     synthetic_problem,
 )
 from cabs_core.algorithms.policies import classes
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies as catalog_policies
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.evaluation.replay import ReplayProblem, replay
+from cabs_core.evaluation.replay import replay
 
 PAGE = Path(__file__).parents[3] / "docs" / "api.md"
 

@@ -6,9 +6,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import DataError, ProvenanceError
-from cabs_core.evaluation.replay import ReplayProblem, replay
+from cabs_core.evaluation.replay import replay
 
 
 @pytest.fixture(scope="module")

@@ -12,8 +12,8 @@ from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import DataError
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes.conditions import noisy_scores, shifted_splits
-from cabs_core.evaluation.replay import ReplayCancelled, replay
 from cabs_core.evaluation.replay.conditions import delayed_arrivals, drift_order
+from cabs_core.evaluation.replay.engine import ReplayCancelled, replay
 
 FAST = "random best_single carrot epsilon_greedy square_cb lin_ucb lin_ts cabs_c_linear".split()
 
