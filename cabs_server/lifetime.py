@@ -1,5 +1,6 @@
 """Start and end of the server process: sockets, workers, signals, and the time that streams get to end."""
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -11,9 +12,51 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
 from cabs_core.base.errors import RouterError
+
+logger = logging.getLogger("cabs.serve")
+
+
+class Workers(Multiprocess):
+    """The processes of a server that answer requests, watched by their parent process.
+
+    The server ends if a worker ends before any worker was ready: its application cannot be made, and uvicorn
+    alone would start the worker again without end. A worker that ends later is started again until it
+    succeeds, since its cause may pass, such as a database that is away; meanwhile the others answer.
+
+    Attributes:
+        was_ready: True once a worker was ready to answer.
+        has_failed: True if the server ends because a worker could not start.
+    """
+
+    def __init__(self, config: uvicorn.Config, sockets: list[socket.socket]):
+        super().__init__(config, sockets)
+        self.was_ready = False
+        self.has_failed = False
+
+    def keep_subprocess_alive(self) -> None:
+        """Start workers that have ended again, or let the server end; uvicorn calls this twice a second."""
+        if self.should_exit.is_set():
+            return
+        if not self.was_ready:
+            self._look_for_start()
+        super().keep_subprocess_alive()
+        self.has_failed = self.should_exit.is_set()
+
+    def _look_for_start(self) -> None:
+        """Note that a worker is ready, or let the server end if a worker has ended and none is ready."""
+        has_ended = any(worker.exitcode is not None for worker in self.processes)
+        running = [worker for worker in self.processes if worker.exitcode is None]
+        seconds = self.config.timeout_worker_healthcheck
+        self.was_ready = any(worker.is_ready(seconds) for worker in running)
+        if has_ended and not self.was_ready:
+            logger.error(
+                "the server ends, because a worker ended before it could answer: see its error above"
+            )
+            self.should_exit.set()
 
 
 def run_server(
@@ -41,8 +84,7 @@ def run_server(
 
     Raises:
         RouterError: the second address cannot be used.
-        SystemExit: the first address cannot be used, or the application of a single worker could not be
-            made. Several workers raise nothing if it could not be made.
+        SystemExit: the first address cannot be used, or a worker could not start.
     """
     config = uvicorn.Config(
         app, factory=True, host=host, port=port, workers=workers, timeout_graceful_shutdown=grace, **options
@@ -58,7 +100,10 @@ def run_server(
         except OSError as error:
             raise RouterError(f"--metrics {metrics[0]}:{metrics[1]}: {error.strerror or error}") from None
     if workers > 1:
-        Multiprocess(config, sockets=sockets).run()
+        supervisor = Workers(config, sockets)
+        supervisor.run()
+        if supervisor.has_failed:
+            raise SystemExit(STARTUP_FAILURE)
         return
     server = uvicorn.Server(config)
     try:
@@ -66,7 +111,7 @@ def run_server(
     except KeyboardInterrupt:
         pass
     if not server.started:
-        raise SystemExit(3)
+        raise SystemExit(STARTUP_FAILURE)
 
 
 def end_with_parent() -> None:

@@ -373,6 +373,95 @@ def test_a_server_that_compiles_does_not_listen_and_ends_at_once(place, workers)
         process.wait(60)
 
 
+#: workers that start only while the file `away` does not exist; it fails as the argument says
+FAILING = """
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+from cabs_server.lifetime import run_server
+
+def start():
+    if Path("away").exists():
+        raise OSError("the database is away")
+
+@asynccontextmanager
+async def starts(app):
+    start()
+    yield
+
+def application(**options):
+    return Starlette(routes=[Route("/healthz", lambda request: PlainTextResponse("ok"))], **options)
+
+def fails_when_made():
+    start()
+    return application()
+
+def fails_when_started():
+    return application(lifespan=starts)
+
+if __name__ == "__main__":
+    make = globals()[sys.argv[1]]
+    address = {"host": "127.0.0.1", "port": int(sys.argv[2]), "metrics": None}
+    run_server(make, **address, workers=2, grace=1, timeout_worker_healthcheck=1)
+"""
+
+
+def children_of(process: subprocess.Popen[bytes]) -> list[int]:
+    """Process ids of a process's children (Linux)."""
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
+
+
+def command_of(process: int) -> bytes:
+    """Command line of a process; empty if the process has ended."""
+    with suppress(OSError):
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    return b""
+
+
+def start_failing(folder: Path, how: str, port: int):
+    """Start the script `FAILING` in a folder; `how` is the name of its application."""
+    (folder / "failing.py").write_text(FAILING)
+    paths = os.pathsep.join([str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")])
+    command = [sys.executable, folder / "failing.py", how, port]
+    return started(command, folder / "output.txt", {**os.environ, "PYTHONPATH": paths})
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("how", ["fails_when_made", "fails_when_started"])
+def test_workers_that_cannot_start_end_the_server_with_an_error(tmp_path, how):
+    (tmp_path / "away").touch()
+    with start_failing(tmp_path, how, free_port()) as process:
+        assert process.wait(60) not in (0, None)
+    assert "the database is away" in (tmp_path / "output.txt").read_text()
+
+
+@pytest.mark.e2e
+def test_a_worker_that_ends_later_is_started_again_until_it_can_while_the_other_answers(tmp_path):
+    port = free_port()
+    output = tmp_path / "output.txt"
+
+    def answers() -> bool:
+        with suppress(requests.RequestException):
+            return requests.get(f"http://127.0.0.1:{port}/healthz", timeout=5).text == "ok"
+        return False
+
+    def workers() -> list[int]:
+        return [child for child in children_of(process) if b"spawn_main" in command_of(child)]
+
+    with start_failing(tmp_path, "fails_when_made", port) as process:
+        assert wait(answers) and wait(lambda: output.read_text().count("startup complete") == 2)
+        (tmp_path / "away").touch()
+        os.kill(workers()[0], signal.SIGKILL)
+        assert wait(lambda: output.read_text().count("OSError: the database is away") >= 2)
+        assert answers() and process.poll() is None
+        (tmp_path / "away").unlink()
+        assert wait(lambda: output.read_text().count("startup complete") == 3)
+
+
 IGNORING = """
 import os, signal
 signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell starts background commands
@@ -414,8 +503,7 @@ def test_a_server_compiles_before_it_answers_and_a_rehearsal_leaves_no_trace(pla
 @pytest.mark.e2e
 def test_workers_end_with_their_parent(place):
     with serving(place, "--workers", "2") as (process, url):
-        tasks = Path(f"/proc/{process.pid}/task").iterdir()
-        children = [p for task in tasks for p in (task / "children").read_text().split()]
+        children = children_of(process)
         process.kill()
         process.wait()
         port = int(url.rpartition(":")[2])
