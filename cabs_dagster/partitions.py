@@ -10,7 +10,7 @@ pool without a log is not to request estimates.
 import glob
 import logging
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
@@ -240,31 +240,49 @@ def observations(
     """
     events = list[dg.AssetObservation]()
     settings = dict[str, list[str]]()
+    known = _newest(instance, key("pool_file"), list(planner.chains))
     for chain in planner.chains.values():
-        event, changed = _of_pool(instance, planner, chain)
+        event, changed = _of_pool(planner, chain, known.get(chain.pool.name))
         if event is not None:
             events.append(event)
         if changed:
             settings[chain.pool.name] = changed
     if sources:
-        versions = planner.versions(pending=pending)
-    else:
-        versions = {}
-    for (path, partition), version in versions.items():
-        asset = key(path)
-        known = _last(instance, asset, partition or None)
-        if known is None or known.tags.get(DATA_VERSION_TAG) != version:
-            tags = {DATA_VERSION_TAG: version}
-            events.append(dg.AssetObservation(asset, partition=partition or None, tags=tags))
+        events += _of_sources(instance, planner.versions(pending=pending))
     return events, settings
 
 
+def _of_sources(
+    instance: dg.DagsterInstance, versions: Mapping[tuple[str, str], str]
+) -> Iterator[dg.AssetObservation]:
+    """Yield an observation of each source of marts and pages whose data version the instance does not know.
+
+    Args:
+        versions: {(path of the asset, partition): data version}, see `Planner.versions`.
+    """
+    partitions_of = dict[str, list[str]]()
+    for path, partition in versions:
+        partitions_of.setdefault(path, []).append(partition)
+    for path, names in partitions_of.items():
+        asset = key(path)
+        known = _newest(instance, asset, names)
+        for partition in names:
+            version = versions[path, partition]
+            observed = known.get(partition)
+            if observed is None or observed.tags.get(DATA_VERSION_TAG) != version:
+                tags = {DATA_VERSION_TAG: version}
+                yield dg.AssetObservation(asset, partition=partition or None, tags=tags)
+
+
 def _of_pool(
-    instance: dg.DagsterInstance, planner: Planner, chain: Chain
+    planner: Planner, chain: Chain, known: dg.AssetObservation | None
 ) -> tuple[dg.AssetObservation | None, list[str]]:
     """Return an observation of `pool_file` and what changed in the pool's settings, in words.
 
     The observation is None if the instance knows the pool as it is, or if the pool cannot be examined.
+
+    Args:
+        known: the newest observation of the pool in the instance. None: there is none.
     """
     pool = chain.pool
     try:
@@ -272,7 +290,6 @@ def _of_pool(
         waits = planner.in_words(pool.name)
     except CabsError:  # a missing table, say: planning the chain reports it
         return None, []
-    known = _last(instance, key("pool_file"), pool.name)
     before = _observed_value(known, "settings")
     if before == settings and _observed_value(known, "due") == waits:
         return None, []
@@ -304,15 +321,25 @@ def _of_pool(
     return event, changed
 
 
-def _last(
-    instance: dg.DagsterInstance, asset: dg.AssetKey, partition: str | None
-) -> dg.AssetObservation | None:
-    """Return the newest observation of an asset and partition, or None if there is none."""
-    records_of = dg.AssetRecordsFilter(asset_key=asset, asset_partitions=[partition] if partition else None)
-    records = instance.fetch_observations(records_of, limit=1).records
-    if records:
-        return records[0].asset_observation
-    return None
+def _newest(
+    instance: dg.DagsterInstance, asset: dg.AssetKey, partitions: Collection[str]
+) -> dict[str, dg.AssetObservation]:
+    """Return {partition: newest observation} of the partitions of an asset that were observed.
+
+    The number of queries does not grow with the number of partitions: a tick asks for those of all pools.
+
+    Args:
+        partitions: keys of the partitions. An asset without partitions has the empty key alone.
+    """
+    if "" in partitions:
+        records = instance.fetch_observations(asset, limit=1).records
+    else:
+        kind = dg.DagsterEventType.ASSET_OBSERVATION
+        ids = list(instance.get_latest_storage_id_by_partition(asset, kind, {*partitions}).values())
+        chosen = dg.AssetRecordsFilter(asset_key=asset, storage_ids=ids)
+        records = instance.fetch_observations(chosen, limit=len(ids)).records if ids else []
+    observed = [record.asset_observation for record in records]
+    return {event.partition or "": event for event in observed if event is not None}
 
 
 def _observed_value(observed: dg.AssetObservation | None, name: str) -> Any:

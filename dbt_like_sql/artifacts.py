@@ -4,8 +4,10 @@ The record of a model lies in `marts/records/<model>.json`. Recipe, record and r
 all artifacts. No model is run on damaged files.
 """
 
+import os
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -59,6 +61,17 @@ def files_asset(source: SourceTable) -> str:
     if _stage(source) in ("", "replay"):
         return REPLAY_FILES
     return STAGE_FILES
+
+
+def _file_name(source: SourceTable) -> str:
+    """Return the name that all files of a source table have; empty for a table of the package."""
+    return source.path.rpartition("/")[2]
+
+
+def _matching(paths: Iterable[str], pattern: str) -> list[str]:
+    """Return the paths that match a glob pattern, in which no wildcard stands for a slash."""
+    depth = pattern.count("/")
+    return [path for path in paths if path.count("/") == depth and fnmatchcase(path, pattern)]
 
 
 def _stages() -> list[str]:
@@ -156,18 +169,13 @@ class Marts:
         """
         rows = []
         for source in self._sources:
-            if source.path:
-                files = list(self.folder.glob(source.path))
-            else:
-                files = []
             try:
                 content = self.source_hash(source)
             except ProvenanceError as error:
                 content = str(error)
             name = f"{source.source}.{source.name}"
-            rows.append(
-                {"table": name, "what it is": source.description, "files": len(files), "content": content}
-            )
+            files = len(self._files_of(source))
+            rows.append({"table": name, "what it is": source.description, "files": files, "content": content})
         return rows
 
     def files_version(self, asset: str) -> str:
@@ -318,36 +326,46 @@ class Marts:
         if not source.path:
             return packaged_table(f"{source.source}.{source.name}").to_pylist()
         while True:
-            files = {path: hash_file(path) for path in sorted(self.folder.glob(source.path))}
-            hashes = {path.relative_to(self.folder).as_posix(): digest for path, digest in files.items()}
-            problem = self._problem(source.path, hashes)
+            hashes = self._hashes_of(source)
+            problem = self._problem(source, hashes)
             if problem is None:
                 return hashes
-            before = self.__dict__.pop("_recorded")
-            del self._records
+            before = self._recorded
+            self._forget_files()
             if self._recorded == before:  # else another run has made some of the artifacts in the meantime
                 raise problem
 
-    def _problem(self, pattern: str, hashes: Mapping[str, str]) -> ProvenanceError | None:
+    def _hashes_of(self, source: SourceTable) -> dict[str, str]:
+        """Return {path below the artifacts folder: hash} of the files of a source table."""
+        hashes = {}
+        for path in self._files_of(source):
+            with suppress(FileNotFoundError):  # another run has replaced the artifact since it was listed
+                hashes[path] = hash_file(f"{self.folder}/{path}")
+        return hashes
+
+    def _files_of(self, source: SourceTable) -> list[str]:
+        """Return the paths of the files of a source table, below the artifacts folder."""
+        return _matching(self._listed.get(_file_name(source), ()), source.path)
+
+    def _problem(self, source: SourceTable, hashes: Mapping[str, str]) -> ProvenanceError | None:
         """Return the first fault of the files of a source table, or None if all are as their records say.
 
         Args:
-            pattern: glob of the files below the artifacts folder.
             hashes: {path: hash} of the files that are there.
         """
-        depth = pattern.count("/")
-        recorded = {
-            p: f for p, f in self._recorded.items() if p.count("/") == depth and fnmatchcase(p, pattern)
-        }
+        of_name = self._recorded.get(_file_name(source), {})
+        recorded = {path: of_name[path] for path in _matching(of_name, source.path)}
+        if hashes == {path: record.files[_file_name(source)]["sha256"] for path, record in recorded.items()}:
+            return None
         other_versions = {parts: record for parts, record in self._records if record.other_version}
         for path in sorted({*hashes, *recorded}):
             parts = tuple(path.split("/"))
             place = self.store.location(parts)
             again = f"`cabs run --pool {parts[1]}` makes"
-            record = other_versions.get(parts[:-1])
-            if record is not None:
+            other = other_versions.get(parts[:-1])
+            if other is not None:
                 return ProvenanceError(
-                    f"{record.described} was {record.other_version} (`cabs run --pool {parts[1]}`); `cabs "
+                    f"{other.described} was {other.other_version} (`cabs run --pool {parts[1]}`); `cabs "
                     f"pool retire {parts[1]}` leaves the pool out"
                 )
             if path not in recorded:
@@ -355,41 +373,58 @@ class Marts:
                     f"{place} belongs to no artifact: delete its folder, and {again} it again if the pool "
                     "still has it"
                 )
-            made, digest = recorded[path]
-            if hashes.get(path) != digest:
+            record = recorded[path]
+            if hashes.get(path) != record.files[parts[-1]]["sha256"]:
                 if path in hashes:
                     problem = "is not what its record says"
                 else:
                     problem = "is missing"
                 return ProvenanceError(
-                    f"{place} {problem}: {again} {made} again; `cabs pool retire {parts[1]}` "
+                    f"{place} {problem}: {again} {record.described} again; `cabs pool retire {parts[1]}` "
                     "leaves the pool out"
                 )
         return None
 
     @cached_property
-    def _recorded(self) -> dict[str, tuple[str, str]]:
-        """{path of a file: (its artifact in words, hash of the file)} of the files in `_records`."""
-        recorded = {}
-        for parts, record in self._records:
-            for name in record.files.keys() - set(record.pruned):
-                recorded["/".join((*parts, name))] = record.described, record.files[name]["sha256"]
-        return recorded
+    def _listed(self) -> dict[str, list[str]]:
+        """{file name: sorted paths below the artifacts folder} of the files of the stages that models read.
+
+        Folders whose name begins with a dot are being written, and are left out.
+        """
+        listed: dict[str, list[str]] = {}
+        for stage in _stages():
+            for folder, subfolders, names in os.walk(self.folder / stage):
+                subfolders[:] = [name for name in subfolders if not name.startswith(".")]
+                place = os.path.relpath(folder, self.folder)
+                for name in names:
+                    listed.setdefault(name, []).append(f"{place}/{name}")
+        return {name: sorted(paths) for name, paths in listed.items()}
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
         """[(path in the store, record)] of the artifacts that the models may read."""
         records = []
-        for prefix in _stages():
-            for path in sorted((self.folder / prefix).rglob(RECORD_NAME)):
-                parts = path.parent.relative_to(self.folder).parts
-                if any(p.startswith(".") for p in parts):
-                    record = None
-                else:
-                    record = self.store.record(parts)
-                if record is not None:
-                    records.append((parts, record))
+        for path in self._listed.get(RECORD_NAME, ()):
+            parts = tuple(path.split("/"))[:-1]
+            record = self.store.record(parts)
+            if record is not None:
+                records.append((parts, record))
         return records
+
+    @cached_property
+    def _recorded(self) -> dict[str, dict[str, Record]]:
+        """{file name: {path: record of its artifact}} of the files that stand in `_records`."""
+        recorded: dict[str, dict[str, Record]] = {}
+        for parts, record in self._records:
+            folder = "/".join(parts)
+            for name in record.files.keys() - set(record.pruned):
+                recorded.setdefault(name.rpartition("/")[2], {})[f"{folder}/{name}"] = record
+        return recorded
+
+    def _forget_files(self) -> None:
+        """Forget which files there are and what their records say."""
+        for name in ("_listed", "_records", "_recorded"):
+            self.__dict__.pop(name, None)
 
 
 @dataclass(frozen=True)

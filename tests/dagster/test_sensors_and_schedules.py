@@ -6,12 +6,15 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from sqlalchemy.engine import Engine
+from sqlalchemy.event import listen, remove
 from tests_support import chain_of, event_row, finished_replay, finished_stages, stand_in
 
 from cabs_core.data.events.log import EventLog
@@ -105,6 +108,35 @@ def test_an_invalid_file_and_a_lost_table_are_told_once_and_concern_no_other_poo
     second = tick(instance, first.cursor)
     assert not LOGGED and second.skip_reason is not None
     assert "broken.yaml" in (second.skip_reason.skip_message or "")
+
+
+@contextmanager
+def counted_queries() -> Iterator[list[str]]:
+    """The SQL statements of all instances while the block runs."""
+    statements: list[str] = []
+
+    def keep(connection, cursor, statement: str, *others) -> None:
+        statements.append(statement)
+
+    listen(Engine, "before_cursor_execute", keep)
+    try:
+        yield statements
+    finally:
+        remove(Engine, "before_cursor_execute", keep)
+
+
+def test_a_tick_asks_the_instance_as_often_about_many_pools_as_about_one(tiny_pool: Path, instance) -> None:
+    text = tiny_pool.read_text()
+    numbers = []
+    for names in (["tiny"], [f"tiny{number}" for number in range(9)]):
+        for name in names:
+            tiny_pool.with_name(f"{name}.yaml").write_text(text.replace("name: tiny", f"name: {name}"))
+            (ArtifactStore().root / "outcomes" / name).mkdir(parents=True)
+        cursor = tick(instance).cursor
+        with counted_queries() as statements:
+            assert not tick(instance, cursor).asset_events
+        numbers.append(len(statements))
+    assert 0 < numbers[0] == numbers[1]
 
 
 def due() -> Planner:

@@ -1,5 +1,6 @@
 """The SQL runner: discovery, order, lineage, errors that name a place, tests of every kind, the database."""
 
+import os
 import textwrap
 
 import duckdb
@@ -345,23 +346,25 @@ def test_every_mart_is_in_the_documentation():
     assert [m.name for m in list_models() if m.layer == "marts" and f"`{m.name}`" not in text] == []
 
 
+def write_artifact(store, parts, **files):
+    """An artifact with a record, made of {file name: bytes}."""
+    with store.write(parts) as folder:
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        record = Recipe(parts[0], parts[1], "c", {}, {}).record(hash_folder(folder), {}, seconds=1.0)
+        (folder / RECORD_NAME).write_bytes(record.to_bytes())
+
+
 def test_what_another_run_makes_in_the_meantime_is_not_called_damaged(cabs_home):
     store = ArtifactStore()
     source = next(s for s in used_sources() if s.path.endswith("decisions.parquet"))
     readers = [m for m in list_models() if source.relation in m.sources]
     others = [m for m in list_models() if m.sources and source.relation not in m.sources]
     parts, name = ("router", "p"), source.path.rsplit("/", 1)[1]
-
-    def make(data: bytes) -> None:
-        with store.write(parts) as folder:
-            (folder / name).write_bytes(data)
-            record = Recipe("router", "p", "c", {}, {}).record(hash_folder(folder), {}, seconds=1.0)
-            (folder / RECORD_NAME).write_bytes(record.to_bytes())
-
-    make(b"one")
+    write_artifact(store, parts, **{name: b"one"})
     marts = Marts(store)
     marts.recipe(others[0], {})  # reads the records
-    make(b"two")
+    write_artifact(store, parts, **{name: b"two"})
     found = marts.recipe(readers[0], {})
     files = files_asset(source)
     assert found.inputs[files] == Marts(store).recipe(readers[0], {}).inputs[files]
@@ -369,3 +372,23 @@ def test_what_another_run_makes_in_the_meantime_is_not_called_damaged(cabs_home)
     (store.folder(parts) / name).write_bytes(b"altered")
     with pytest.raises(ProvenanceError, match="record"):
         Marts(store).recipe(readers[0], {})
+
+
+def test_folders_are_listed_once_for_all_tables_that_have_files_in_them(cabs_home, monkeypatch):
+    store = ArtifactStore()
+    names = [source.path.rsplit("/", 1)[1] for source in used_sources() if source.path.startswith("replay/")]
+    assert len(names) > 1
+    write_artifact(store, ("replay", "p", "0300", "random"), **dict.fromkeys(names, b"data"))
+    marts = Marts(store)
+    listed = []
+    scandir = os.scandir
+
+    def counting(folder="."):
+        listed.append(os.fspath(folder))
+        return scandir(folder)
+
+    monkeypatch.setattr(os, "scandir", counting)
+    versions = {files_asset(source): marts.files_version(files_asset(source)) for source in used_sources()}
+    artifacts = [folder for folder in listed if folder.startswith(str(store.root))]
+    assert len(versions) == 2 and any(folder.endswith("0300/random") for folder in artifacts)
+    assert len(artifacts) == len(set(artifacts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from importlib import import_module
 from typing import Any, Literal
 
@@ -381,7 +381,7 @@ class Target:
         """Words for messages, such as `splits of pool demo`."""
         return described(self.name, self.partition)
 
-    @property
+    @cached_property
     def parts(self) -> tuple[str, ...]:
         """Place of the artifact in the store."""
         if self.policy is None:
