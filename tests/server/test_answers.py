@@ -9,14 +9,11 @@ import threading
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from server_support import ASK, FIGURES, MODELS, client, figure, log, settle, wait
 
 from cabs_core.base.errors import RouterError
 from cabs_core.router.router import Router
 from cabs_core.router.sessions import route_conversation
-from cabs_server.breaker import LONGEST, Breaker
 from cabs_server.streams import Events
 
 #: one of each way that a reply is found to be none; what else means the same is in `replies.jsonl`
@@ -171,93 +168,6 @@ def test_odd_usage_breaks_nothing(place, write_upstreams):
             settle(c)
             row = log(place).decisions()[-1]
             assert row.arm == model and row.status == "answered" and row.estimated and 0 < row.cost < 0.01
-
-
-# -- the breaker ---------------------------------------------------------------------------------------------
-
-
-def test_a_breaker_opens_tries_and_closes():
-    now = [0.0]
-    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
-    for _ in range(2):
-        b.failed("HTTP 500")
-    assert b.allows() and b.state == "closed"
-    b.failed("HTTP 500")
-    assert not b.allows() and b.state == "open"
-    now[0] = 10.0
-    assert b.allows() and b.state == "half-open"
-    b.begin()
-    assert not b.allows()  # one trial at a time
-    b.failed("HTTP 500")
-    now[0] = 29.0
-    assert not b.allows()  # twice as long
-    now[0] = 30.0
-    b.begin()
-    b.released()
-    assert b.allows()  # the trial said nothing
-    b.begin()
-    b.succeeded()
-    assert b.state == "closed" and b.allows() and b.opened == 2
-
-
-def test_the_routers_own_breaker_tries_soon_after_an_outage_of_any_length():
-    now = [0.0]
-    b = Breaker(failures=1, cooldown=1.0, longest=5.0, clock=lambda: now[0])
-    b.failed("LogError")
-    for _ in range(100):  # the database is away for long, and each trial says so
-        now[0] += 5.0
-        assert b.allows()
-        b.begin()
-        b.failed("LogError")
-    now[0] += 5.0
-    assert b.allows()
-
-
-def test_a_breaker_needs_half_of_the_calls_and_forgets_old_ones():
-    now = [0.0]
-    b = Breaker(failures=3, window=60.0, cooldown=10.0, clock=lambda: now[0])
-    for _ in range(20):
-        b.succeeded()
-    for _ in range(10):
-        b.failed("x")
-    assert b.allows()
-    now[0] = 61.0
-    for _ in range(3):
-        b.failed("x", retry_after=100.0)
-    assert not b.allows()
-    now[0] = 160.0
-    assert not b.allows()
-    now[0] = 161.0
-    assert b.allows()
-
-
-def test_a_trial_whose_end_nobody_reported_is_followed_by_one_other_trial_and_not_by_all_calls():
-    now = [0.0]
-    b = Breaker(failures=1, cooldown=10.0, clock=lambda: now[0])
-    b.failed("x")
-    now[0] = 10.0
-    b.begin()
-    assert not b.allows()
-    now[0] = 11.0 + LONGEST
-    assert b.allows()
-    b.begin()
-    assert not b.allows()
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from(["begin", "good", "bad", "released"]), st.floats(0, 50)), max_size=80)
-)
-def test_a_breaker_never_stays_shut_for_ever(steps):
-    now = [0.0]
-    b = Breaker(clock=lambda: now[0])
-    events = {"begin": b.begin, "good": b.succeeded, "released": b.released}
-    events["bad"] = lambda: b.failed("x", 1e9)
-    for event, seconds in steps:
-        now[0] += seconds
-        events[event]()
-        assert b.state in ("closed", "open", "half-open")
-    now[0] += 2 * LONGEST + 1
-    assert b.allows()
 
 
 # -- it counts -----------------------------------------------------------------------------------------------

@@ -84,15 +84,6 @@ def test_what_a_dead_process_reserved_comes_back(tmp_path, monkeypatch):
         assert reservations.reserve(log, "c", 1.0, usd=1.0, day=0)[0]
 
 
-def test_where_the_log_is_away_a_worker_counts_alone(tmp_path, monkeypatch):
-    with closing(EventLog(tmp_path / "log.sqlite")) as log:
-        cap = Cap(1.0)
-        assert cap.begin(log, "a", 0.6)
-        log.close()
-        assert cap.begin(log, "b", 0.6)
-        assert not cap.begin(log, "c", 0.6)
-
-
 def test_free_requests_take_nothing_of_the_day(place):
     """What cannot be passed on is a 400, and nothing of it stays under way."""
     with client(place, budget_cap_per_day=1.0) as c:

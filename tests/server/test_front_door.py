@@ -22,7 +22,6 @@ from server_support import ASK, FIGURES, JSON, MODELS, client, log, serving, set
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import MOST_SCORES
 from cabs_server.app import RequestResources
-from cabs_server.breaker import Breaker
 from cabs_server.callers import read_keys
 from cabs_server.redaction import Secrets
 from cabs_server.refusals import Refusals, RequestKind
@@ -244,23 +243,6 @@ def test_failures_of_one_key_that_chose_the_model_open_no_breaker(place, write_u
             for _ in range(3):
                 c.post("/v1/chat/completions", json=ASK, headers={"authorization": "Bearer key-of-b-1"})
             assert c.app.state.forwarder.breakers[MODELS[0]].state == "open"
-
-
-def test_suspicions_count_by_keys_or_by_different_requests():
-    def failing(breaker: Breaker, n: int, **facts: Any) -> str:
-        for i in range(n):
-            breaker.suspected("x", **{"caller": "a", "request": i, "chose": False, **facts})
-        return breaker.state
-
-    assert failing(Breaker(), 4) == "closed" and failing(Breaker(), 5) == "open"
-    assert failing(Breaker(), 50, request=7) == "closed"
-    assert failing(Breaker(), 50, chose=True) == "closed"
-    assert failing(Breaker(has_keys=True), 50) == "closed"
-    several = Breaker(has_keys=True)
-    assert failing(several, 2) == "closed" and failing(several, 1, caller="b") == "open"
-    revoked = Breaker(has_keys=True)
-    failing(revoked, 1, at_once=True)
-    assert failing(revoked, 1, caller="b", at_once=True) == "open"
 
 
 # -- what never leaves ---------------------------------------------------------------------------------------
