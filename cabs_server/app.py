@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
+import anyio
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.routing import Route
@@ -265,6 +266,8 @@ class RouterServer:
         self._keeper.start()
         if self._follower is not None:
             self._follower.start()
+        async with anyio.create_task_group():
+            pass  # Starlette's streams use one; the first loads modules, which would hold up all requests
         with one_blas_thread():  # as in the replay; products of one prompt are too small to share out
             yield
         await forwarder.close()

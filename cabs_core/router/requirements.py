@@ -21,6 +21,7 @@ OWN = "cabs-routing"
 #: Packages that every router imports: for decisions, the event log, the command line and the server.
 _ALWAYS = (
     "aiohttp",
+    "anyio",
     "click",
     "filelock",
     "google-re2",
