@@ -21,7 +21,7 @@ class Sampled:
     Attributes:
         value: the mean.
         low, high: ends of the interval.
-        n: number of labelled items. In `corrected_sum` an item is one answer.
+        n: number of labelled items. In `corrected_sum` an item is a prompt with at least one label.
     """
 
     value: float
@@ -96,16 +96,21 @@ def corrected_sum(
             random.
         clusters: `[n]` equal values for prompts that depend on each other. None if none do.
         stands: `[n, K]` number of answers to the prompt that a labelled answer represents. The error of the
-            judge on that answer is multiplied by the number. None if each represents all K.
+            judge on that answer is multiplied by the number. None if the labelled answers to a prompt
+            together represent all K.
 
     Source: the difference estimator of Cassel, Saerndal and Wretman 1976, which adds the judge's errors on
-    labelled answers to the judge's scores of all.
+    labelled answers to the judge's scores of all. The mean of the errors is one over prompts with a label, so
+    that a prompt counts once however many of its answers are labelled.
     """
     n, k = weight.shape
-    row, arm = np.nonzero(~np.isnan(people))
+    is_labelled = ~np.isnan(people)
+    row = np.flatnonzero(is_labelled.any(axis=1))
     members = np.arange(n) if clusters is None else clusters
-    represented = k if stands is None else stands[row, arm]
-    wrong = represented * weight[row, arm] * (people[row, arm] - judged[row, arm])
+    if stands is None:
+        stands = np.tile(k / np.maximum(is_labelled.sum(axis=1), 1)[:, None], (1, k))
+    error_of_answer = np.where(is_labelled, stands * weight * (people - judged), 0.0)
+    wrong = error_of_answer.sum(axis=1)[row]
     by_judge = (weight * judged).sum(axis=1)
     value = float(by_judge.mean() + (wrong.mean() if len(wrong) else 0.0))
     error = mean_error(wrong, clusters=members[row])

@@ -111,12 +111,13 @@ def quality_of(
     judged = np.nan_to_num(table.scores[rows])
     people = np.where(table.answered, table.people, np.nan)[rows]
     labelled = np.maximum((~np.isnan(people)).sum(axis=1), 1)
+    represented = table.answered[rows].sum(axis=1) / labelled
     found = corrected_sum(
         np.nan_to_num(weights[rows]) - share * np.nan_to_num(other[rows]),
         judged,
         people,
         table.clusters[rows],
-        np.tile(judged.shape[1] / labelled[:, None], (1, judged.shape[1])),
+        np.tile(represented[:, None], (1, judged.shape[1])),
     )
     half = -float(special.ndtri(LEVEL / 2))
     return StudentDifference(found.value, (found.high - found.low) / (2.0 * half), max(found.n - 1.0, 1.0))
