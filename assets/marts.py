@@ -258,27 +258,28 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
         for text in sql.left_out():
             context.log.warning(text)
         stopped: dict[str, str] = {}
-        for key, model in models().items():
-            checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
-            if key not in context.selected_asset_keys:
-                if checks:
-                    yield from sql_results(key, sql.tests(model), checks)
-                continue
-            broken = [name for name in model.depends_on if name in stopped]
-            if broken:
-                stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
-                continue
-            made = sql.run(model, force=config.force, run_id=context.run.run_id)
-            results = list(sql_results(key, made.record.summary["_tests"], checks))
-            yield dg.MaterializeResult(
-                asset_key=key,
-                data_version=dg.DataVersion(made.record.content),
-                metadata=_metadata(cabs, model, made),
-                check_results=results,
-            )
-            failed = failed_tests(made.record)
-            if failed:
-                stopped[model.name] = f"failed {', '.join(failed)}"
+        with sql.session() as session:
+            for key, model in models().items():
+                checks = {check.name for check in context.selected_asset_check_keys if check.asset_key == key}
+                if key not in context.selected_asset_keys:
+                    if checks:
+                        yield from sql_results(key, sql.tests(model, session), checks)
+                    continue
+                broken = [name for name in model.depends_on if name in stopped]
+                if broken:
+                    stopped[model.name] = f"not made, because {', '.join(broken)} failed its tests"
+                    continue
+                made = sql.run(model, session, force=config.force, run_id=context.run.run_id)
+                results = list(sql_results(key, made.record.summary["_tests"], checks))
+                yield dg.MaterializeResult(
+                    asset_key=key,
+                    data_version=dg.DataVersion(made.record.content),
+                    metadata=_metadata(cabs, model, made),
+                    check_results=results,
+                )
+                failed = failed_tests(made.record)
+                if failed:
+                    stopped[model.name] = f"failed {', '.join(failed)}"
         if stopped:
             text = "\n".join(f"{name}: {reason}" for name, reason in stopped.items())
             raise dg.Failure(f"SQL tests failed:\n{text}", allow_retries=False)

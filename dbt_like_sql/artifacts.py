@@ -7,7 +7,7 @@ all artifacts. No model is run on damaged files.
 import os
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -228,8 +228,17 @@ class Marts:
                 )
         return lines
 
-    def run(self, model: SqlModel, *, force: bool = False, run_id: str = "") -> Made:
+    def session(self) -> AbstractContextManager[runner.Session]:
+        """Return a DuckDB connection, open for the `with` block, in which models are run and tested."""
+        return runner.open_session(self.folder)
+
+    def run(self, model: SqlModel, session: runner.Session, *, force: bool = False, run_id: str = "") -> Made:
         """Run a model and its tests unless it is fresh. The models that it reads must have been run before.
+
+        Args:
+            session: as `Marts.session` gives it.
+            force: whether a fresh model is run, too.
+            run_id: the run that asks, for the model's record.
 
         Raises:
             ProvenanceError: a file that it reads is missing or was altered.
@@ -242,7 +251,7 @@ class Marts:
             return Made(found.record, self.marts, True)
         recipe = found.recipe or self.recipe(model, {})  # which says what is wrong with its files
         started = time.perf_counter()
-        ran = runner.run_model(model.name, self.folder)
+        ran = runner.run_model(model.name, session)
         files = {}
         if ran.path is not None:
             files[ran.path.name] = {"sha256": hash_file(ran.path), "bytes": ran.path.stat().st_size}
@@ -250,7 +259,7 @@ class Marts:
             **({} if ran.rows is None else {"rows": ran.rows}),
             "_schema": [list(column) for column in ran.schema],
             "_lineage": {c: [list(p) for p in parents] for c, parents in ran.column_lineage.items()},
-            "_tests": self.tests(model),
+            "_tests": self.tests(model, session),
         }
         if not ran.column_lineage:
             summary["notes"] = "column lineage left out: sqlglot and DuckDB name different columns"
@@ -292,9 +301,9 @@ class Marts:
                 faults.append(f"{name} is missing or was altered")
         return faults
 
-    def tests(self, model: SqlModel) -> list[dict[str, Any]]:
+    def tests(self, model: SqlModel, session: runner.Session) -> list[dict[str, Any]]:
         """Run the tests of a model that was run before, and return their results as dicts for its record."""
-        return [asdict(result) for result in runner.run_tests(model.name, self.folder)]
+        return [asdict(result) for result in runner.run_tests(model.name, session)]
 
     def finish(self) -> None:
         """Rebuild the DuckDB file if a model was run or the file is not as it was built.

@@ -3,9 +3,10 @@
 `load_project` reads text alone. DuckDB (3 s, 115 MB) and sqlglot are imported when the first model is run, so
 that whoever needs only the names of models does not wait for them.
 
-A model is run in a DuckDB connection of its own, in memory. Its rows are written to
-`<artifacts>/marts/<model>.parquet`, the source of truth. `<artifacts>/marts/cabs.duckdb` has all marts as
-tables; one writer rebuilds that file from the parquet files.
+Models are run one after the other in one DuckDB connection in memory (`open_session`), because opening one
+takes longer than a small model. Rows of a model are written to `<artifacts>/marts/<model>.parquet`, the
+source of truth. `<artifacts>/marts/cabs.duckdb` has all marts as tables; one writer rebuilds that file from
+the parquet files.
 
 The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL,
 and the classes of `schema.py`. `tests/e2e/test_dbt.py` compares tables and tests with those that dbt makes.
@@ -189,7 +190,12 @@ def get_model(name: str, root: Path | None = None) -> SqlModel:
     Raises:
         SqlModelError: no model has it; the message lists the names.
     """
-    models = load_project(root).models
+    return _named(load_project(root), name)
+
+
+def _named(project: Project, name: str) -> SqlModel:
+    """Return the model of a project with this name, see `get_model`."""
+    models = project.models
     if name not in models:
         raise SqlModelError(f"no SQL model called {name!r}; there are: {', '.join(sorted(models))}")
     return models[name]
@@ -212,7 +218,7 @@ def load_project(root: Path | None = None) -> Project:
     return _load(root, tuple((p, p.stat().st_mtime_ns, p.stat().st_size) for p in files))
 
 
-def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> ModelRun:
+def run_model(name: str, session: Session) -> ModelRun:
     """Run one model, and write its parquet file unless the model is a view.
 
     Raises:
@@ -220,25 +226,23 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     """
     from dbt_like_sql.lineage import column_lineage
 
-    project = load_project(root)
-    model = get_model(name, root)
+    model = session.model(name)
     _check_references(model)
     if model.materialized == "view":
         path = None
     else:
-        path = model_path(name, artifacts_dir)
+        path = model_path(name, session.artifacts_dir)
     content_hash = ""
     rows = None
-    with _session(project, artifacts_dir) as session:
-        session.create_view(model)
-        schema = session.columns(name)
-        upstream = {r: session.columns(r) for r in (*model.sources, *model.depends_on)}
-        if path is not None:
-            with atomic_path(path) as temporary:
-                copy = f"COPY (FROM {name}) TO {_quote(temporary)} (FORMAT parquet, COMPRESSION zstd)"
-                rows = session.value(copy, model)
-            content_hash = hash_file(path)[:16]
-    written = {s.relation: f"{s.source}.{s.name}" for s in project.sources.values()}
+    session.create_view(model)
+    schema = session.columns(name)
+    upstream = {r: session.columns(r) for r in (*model.sources, *model.depends_on)}
+    if path is not None:
+        with atomic_path(path) as temporary:
+            copy = f"COPY (FROM {name}) TO {_quote(temporary)} (FORMAT parquet, COMPRESSION zstd)"
+            rows = session.value(copy, model)
+        content_hash = hash_file(path)[:16]
+    written = {s.relation: f"{s.source}.{s.name}" for s in session.project.sources.values()}
     origins = column_lineage(model.compiled, upstream, [column for column, _ in schema])
     lineage = {
         column: [(written.get(relation, relation), origin) for relation, origin in parents]
@@ -247,26 +251,23 @@ def run_model(name: str, artifacts_dir: str | Path, *, root: Path | None = None)
     return ModelRun(name, rows, schema, lineage, path, content_hash)
 
 
-def run_tests(name: str, artifacts_dir: str | Path, *, root: Path | None = None) -> list[TestResult]:
+def run_tests(name: str, session: Session) -> list[TestResult]:
     """Run all tests of a model that was run.
 
     Raises:
         SqlModelError: unknown model, not run yet, or a test's own SQL is broken.
     """
-    model = get_model(name, root)
+    model = session.model(name)
     results = []
-    with _session(load_project(root), artifacts_dir) as session:
-        for relation in dict.fromkeys((name, *(ref for test in model.tests for ref in test.refs))):
-            session.open(relation)
-        for test in model.tests:
-            failures = session.value(f"SELECT count(*) FROM ({test.sql}\n)", test)
-            wrong = session.execute(f"FROM ({test.sql}\n) LIMIT {SAMPLE if failures else 0}", test)
-            columns = [column[0] for column in wrong.description]
-            rows = json.loads(json.dumps(wrong.fetchall(), default=str))
-            sample = [dict(zip(columns, row, strict=True)) for row in rows]
-            results.append(
-                TestResult(test.name, test.severity, not failures, failures, sample, test.description)
-            )
+    for relation in dict.fromkeys((name, *(ref for test in model.tests for ref in test.refs))):
+        session.open(relation)
+    for test in model.tests:
+        failures = session.value(f"SELECT count(*) FROM ({test.sql}\n)", test)
+        wrong = session.execute(f"FROM ({test.sql}\n) LIMIT {SAMPLE if failures else 0}", test)
+        columns = [column[0] for column in wrong.description]
+        rows = json.loads(json.dumps(wrong.fetchall(), default=str))
+        sample = [dict(zip(columns, row, strict=True)) for row in rows]
+        results.append(TestResult(test.name, test.severity, not failures, failures, sample, test.description))
     return results
 
 
@@ -601,13 +602,27 @@ def _line_of(text: str, word: str) -> int:
 # ---- running in DuckDB
 
 
-class _Session:
-    """A DuckDB connection in memory, in which opened models and sources are views under their names."""
+class Session:
+    """A DuckDB connection in memory, in which opened models and sources are views under their names.
+
+    Attributes:
+        project: the SQL models and their sources.
+        artifacts_dir: folder of the artifacts, with the files of the sources and of the models.
+    """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, project: Project, artifacts_dir: str | Path):
         self.connection = connection
         self.project = project
         self.artifacts_dir = artifacts_dir
+        self._opened_sources: set[str] = set()
+
+    def model(self, name: str) -> SqlModel:
+        """Return the model of the project with this name.
+
+        Raises:
+            SqlModelError: no model has it; the message lists the names.
+        """
+        return _named(self.project, name)
 
     def execute(self, sql: str, owner: SqlModel | SqlTest) -> duckdb.DuckDBPyConnection:
         """Run a statement of a model or a test.
@@ -653,7 +668,9 @@ class _Session:
             SqlModelError: the model was not run, or DuckDB cannot read the files of the source.
         """
         if relation in self.project.sources:
-            self._open_source(self.project.sources[relation])
+            if relation not in self._opened_sources:
+                self._open_source(self.project.sources[relation])
+                self._opened_sources.add(relation)
             return
         model = self.project.models[relation]
         if model.materialized == "view":
@@ -697,12 +714,21 @@ class _Session:
 
 
 @contextmanager
-def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
-    """Open a connection in memory with the functions that models call."""
+def open_session(artifacts_dir: str | Path, *, root: Path | None = None) -> Iterator[Session]:
+    """Open a connection in memory with the functions that models call, and close it after the block.
+
+    Args:
+        artifacts_dir: folder of the artifacts.
+        root: folder of the SQL project. None: this package.
+
+    Raises:
+        SqlModelError: see `load_project`.
+    """
     import duckdb
 
     from dbt_like_sql.functions import register
 
+    project = load_project(root)
     with tempfile.TemporaryDirectory(prefix="cabs-duckdb-") as spill:
         with duckdb.connect(config={"temp_directory": spill, "memory_limit": MEMORY}) as connection:
             # One thread: sums in a fixed order, so equal inputs give equal bytes.
@@ -711,7 +737,7 @@ def _session(project: Project, artifacts_dir: str | Path) -> Iterator[_Session]:
                 "SET parquet_metadata_cache = true"  # thousands of small files, each opened several times
             )
             register(connection)
-            yield _Session(connection, project, artifacts_dir)
+            yield Session(connection, project, artifacts_dir)
 
 
 def _quote(value: Any) -> str:

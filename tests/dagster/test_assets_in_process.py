@@ -234,7 +234,9 @@ def test_a_rho_of_another_pool_is_nothing_to_do_unless_it_is_asked_for(world) ->
     assert result.success and set(cell_states(result).values()) == {"computed"}
     for rho in (0, 500):
         make(instance, [replay], partitions.grid_key("tiny", rho))
-    model = Marts(chain_of().store).run(get_model("stg_replay_runs"))
+    sql = Marts(chain_of().store)
+    with sql.session() as session:
+        model = sql.run(get_model("stg_replay_runs"), session)
     runs = pq.read_table(next(model.folder.glob("stg_replay_runs*.parquet"))).to_pandas()
     assert set(runs["rho"]) >= {0.0, 500.0, 900.0}
     assert set(runs.loc[runs["is_compared"], "rho"]) == {0.0, 500.0}

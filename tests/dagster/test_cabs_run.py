@@ -126,13 +126,15 @@ def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) ->
 def test_a_mart_whose_test_failed_stops_a_run_until_it_passes(world: Path, monkeypatch) -> None:
     right, report = runner.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 
-    def wrong(name, folder):
-        results = right(name, folder)
+    def wrong(name, session):
+        results = right(name, session)
         return [replace(r, passed=r.passed and r.name != "arm_shares_sum_to_one") for r in results]
 
     with monkeypatch.context() as broken:
         broken.setattr(runner, "run_tests", wrong)
-        Marts(ArtifactStore()).run(get_model("mart_arm_shares"), force=True)  # as a run before left it
+        marts = Marts(ArtifactStore())
+        with marts.session() as session:
+            marts.run(get_model("mart_arm_shares"), session, force=True)  # as a run before left it
         before = report.stat().st_mtime_ns
         assert "arm_shares_sum_to_one" in output_of("run", "tiny", code=2)
         assert report.stat().st_mtime_ns == before

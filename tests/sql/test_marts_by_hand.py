@@ -4,14 +4,14 @@ cabs_core.evaluation.metrics."""
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from built_marts import build_all, read_model
+from built_marts import build_all, read_model, run_tests
 from fake_replays import SKILL, fake_pool, fake_problem, fake_result, rewrite_run, write_pool
 
 from cabs_core.base.catalog.policies import asset_name
 from cabs_core.base.statistics import uncertainty
 from cabs_core.evaluation.metrics import frontier, routing
 from cabs_core.evaluation.replay.storage import load_replay_result, save_replay_result
-from dbt_like_sql.runner import list_models, run_tests
+from dbt_like_sql.runner import list_models
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 

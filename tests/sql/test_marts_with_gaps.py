@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from built_marts import build_all, read_model
+from built_marts import build_all, read_model, run_tests
 from fake_replays import fake_pool, fake_problem, fake_result
 
 from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.base.catalog.policies import asset_name
 from cabs_core.evaluation.replay.storage import save_replay_result
-from dbt_like_sql.runner import run_tests
 
 RHOS = (0.0, 300.0, 500.0, 900.0)
 POLICIES = ("hier_mix", "lin_ucb", "oracle_best", "random")

@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from built_marts import build_all
+from built_marts import build_all, run_model, run_tests
 from fake_replays import fake_pool, write_pool
 from threadpoolctl import threadpool_limits
 
@@ -18,7 +18,7 @@ from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe
 from dbt_like_sql.artifacts import Marts, files_asset, used_sources
 from dbt_like_sql.functions import register
-from dbt_like_sql.runner import ROOT, get_model, list_models, rebuild_database, run_model, run_tests
+from dbt_like_sql.runner import ROOT, get_model, list_models, rebuild_database
 
 
 def project(tmp_path, schema="", **files):
@@ -392,3 +392,19 @@ def test_folders_are_listed_once_for_all_tables_that_have_files_in_them(cabs_hom
     artifacts = [folder for folder in listed if folder.startswith(str(store.root))]
     assert len(versions) == 2 and any(folder.endswith("0300/random") for folder in artifacts)
     assert len(artifacts) == len(set(artifacts))
+
+
+def test_models_and_their_tests_share_one_connection(cabs_home, monkeypatch):
+    connect = duckdb.connect
+    opened = []
+
+    def counting(*arguments, **options):
+        opened.append(arguments)
+        return connect(*arguments, **options)
+
+    monkeypatch.setattr(duckdb, "connect", counting)
+    marts = Marts(ArtifactStore())
+    with marts.session() as session:
+        made = [marts.run(get_model(name), session) for name in ("stg_pools", "stg_replay_runs")]
+    assert all(one.record.summary["_tests"] for one in made)
+    assert len(opened) == 1
