@@ -65,6 +65,11 @@ class NestedRunner(ChainRunner):
         config: Mapping[str, Any],
         tags: Mapping[str, str],
     ) -> dg.ExecuteInProcessResult:
+        """Execute a job of the code location in this process, with a tag that names the run around it.
+
+        Raises:
+            DagsterExecutionInterruptedError: the job's run was canceled.
+        """
         run_id = str(uuid.uuid4())
         result = self._repository.get_job(named(name)).execute_in_process(
             instance=self.instance,

@@ -118,7 +118,7 @@ def preview(feature: str) -> Iterator[None]:
     """Silence Dagster's preview and beta warnings while the context lasts.
 
     Args:
-        feature: a key of `USED`, for which the warnings are silenced.
+        feature: a key of `USED`. The warnings of all features are silenced, whichever is named.
 
     Raises:
         KeyError: the feature is not listed.

@@ -161,13 +161,16 @@ class Leaderboard(_Page):
         return Recipe(self.name, "", page_code_version(), settings, self._mart_hashes(None))
 
     def faults(self, record: Record) -> list[str]:
-        """Return what is wrong with the stored files of the leaderboard, or with their public copies."""
+        """Return what is wrong with the stored files of the leaderboard.
+
+        If nothing is, return which of their public copies are missing or altered.
+        """
         damage = super().faults(record)
         return damage or [f"{name} is not in {REPORTS}" for name in _not_public(self.marts, record)]
 
 
 def make_report(chain: Chain, marts: Path, options: Options) -> Made:
-    """Make the report of one pool unless it is fresh."""
+    """Make the report of one pool unless it is fresh; `options.force` makes a fresh one again."""
     store = chain.store
     pool = chain.pool
     report = Report(store, marts, chain)
@@ -226,7 +229,7 @@ def make_report(chain: Chain, marts: Path, options: Options) -> Made:
 
 
 def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Made:
-    """Make the page with all pools unless it is fresh.
+    """Make the page with all pools unless it is fresh; `options.force` makes a fresh one again.
 
     Its files are also put into `reports`, beside the pools' folders that it links to.
     """
@@ -244,7 +247,10 @@ def make_leaderboard(store: ArtifactStore, marts: Path, options: Options) -> Mad
 
 
 def _make(page: Report | Leaderboard, work: Callable[[Path], dict[str, Any]], options: Options) -> Made:
-    """Make a page by `work`, which fills a folder and returns figures, unless it is fresh."""
+    """Make a page by `work`, which fills a folder and returns figures, unless it is fresh.
+
+    `options.force` makes a fresh page again.
+    """
     found = Findings().of(page)
     if found.state == "fresh" and found.record is not None and not options.force:
         return Made(found.record, page.store.folder(page.parts), True)
@@ -263,7 +269,10 @@ def _not_public(marts: Path, record: Record) -> list[str]:
 
 
 def _rows_hash(path: Path, pool: str | None) -> str:
-    """Return a hash of the pool's rows of a mart, or of the file if there is no pool or the mart has none."""
+    """Return a hash of a pool's rows of a mart, or `no rows` if the pool has none there.
+
+    Return a hash of the whole file if `pool` is None or the mart has no column `pool`.
+    """
     content = hash_file(path)
     if pool is None:
         return content[:32]
@@ -297,7 +306,7 @@ def _hashes_by_pool(path: str, content: str) -> dict[str, str] | None:
 
 
 def _play_again(chain: Chain, policy: str, rho: float) -> "StoredTrace":
-    """Play a replay whose rounds were deleted again; see `trace_again`."""
+    """Return the rounds of a replay whose stored rounds were deleted, from playing it again."""
     from cabs_core.pipeline.stages.replay import trace_again  # noqa: PLC0415  (numba takes seconds)
 
     return trace_again(chain, policy, rho)

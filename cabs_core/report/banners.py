@@ -9,7 +9,7 @@ from cabs_core.report.evidence import Evidence
 
 
 def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
-    """Return the limits that hold for a pool, one or two sentences each.
+    """Return the limits that hold for a pool, one to three sentences each.
 
     Args:
         evidence: the replays with their problem; None if they are not at hand.

@@ -94,7 +94,10 @@ class PoolData:
 
     @cached_property
     def board(self) -> pd.DataFrame:
-        """The pool's rows of `mart_policy_leaderboard`, indexed by policy, the best policy first."""
+        """The pool's rows of `mart_policy_leaderboard`, indexed by policy.
+
+        Ranked policies come first, the best of them at the top; policies without a rank follow by utility.
+        """
         board = self.mart("policy_leaderboard").set_index("policy", drop=False)
         return board.sort_values(["rank", "utility"], ascending=[True, False], na_position="last")
 
@@ -149,9 +152,9 @@ class PoolData:
         return by_policy
 
     def missing_text(self) -> str:
-        """Return a sentence that names the missing replays and the command that makes them.
+        """Return sentences that name the missing replays and the command that makes them.
 
-        Empty if no replay is missing.
+        At most `_SHOWN` policies are named. Empty if no replay is missing.
         """
         if not self.missing_rhos:
             return ""
@@ -222,7 +225,7 @@ class PoolData:
 
     @cached_property
     def twins(self) -> pd.DataFrame:
-        """Rows of `mart_encoder_robustness` of all pools that differ from this one only in the encoder."""
+        """Rows of `mart_encoder_robustness` of this pool and of those that differ only in the encoder."""
         mart = read_mart(self.artifacts_dir, "mart_encoder_robustness")
         return mart[mart["comparison_group"] == self.info["comparison_group"]]
 

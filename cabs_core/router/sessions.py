@@ -120,7 +120,7 @@ def _fall_back(router: Router, mask: np.ndarray | None, facts: RouteRequest) -> 
 
 
 def _log_columns(facts: RouteRequest) -> dict[str, str | None]:
-    """Return the columns of the log that name a request."""
+    """Return the entries of the log's columns `call_id`, `session` and `caller` for a request."""
     return {"call_id": facts.call_id, "session": facts.session, "caller": facts.caller}
 
 
@@ -187,8 +187,9 @@ def _earlier_turns(
     """Return the session of a request, and the turns whose model it may keep, best first.
 
     The session is None if the request has no key. There are no turns if the option `sticky` forbids to keep a
-    model, if the log has no earlier turn, or if the fallback answered the last turn because it had no text,
-    if the model of that turn has left the router, or if that turn is older than `IDLE` outside a tool loop.
+    model or the log has no earlier turn. There are none either if the fallback answered the last turn because
+    it had no text, if the model of that turn has left the router, or if that turn is older than `IDLE`
+    outside a tool loop.
     """
     key = request.key
     last = None

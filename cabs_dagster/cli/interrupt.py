@@ -31,9 +31,9 @@ def end(number: int, _frame: object = None) -> None:
 def until_interrupted(work: Callable[[], None], tidy: Callable[[], object]) -> None:
     """Execute `work` in a thread, and end the process when SIGINT or SIGTERM arrives.
 
-    At a signal the child processes are terminated, `tidy` is called, and the exit code is 130 or 143. An
-    exception of `work` is raised here. `work` has its own thread, since Dagster handles signals of the main
-    thread itself between steps, and one may be lost.
+    At a signal the child processes of `multiprocessing` are terminated, `tidy` is called, and the exit code
+    is 130 or 143. An exception of `work` is raised here. `work` has its own thread, since Dagster handles
+    signals of the main thread itself between steps, and one may be lost.
     """
     errors: list[BaseException] = []
 

@@ -283,11 +283,11 @@ class CabsLogger(CustomLogger):
     async def _left(
         self, by_arm: dict[str, dict[str, Any]], caller: str | None, call: str | None
     ) -> dict[str, dict[str, Any]]:
-        """Return the deployments that this call has not tried, or all if it has tried each.
+        """Return the deployments that have not failed in this call, or all if each has.
 
-        Earlier attempts of the call are marked as failed. The proxy retries under the same id, offers the
-        deployment that has just failed again, and reports the failure of one attempt only. In LiteLLM's
-        Router a retry has no id, but the Router keeps a failed deployment out for a while.
+        Earlier attempts of the call that have not ended are marked as failed. The proxy retries under the
+        same id, offers the deployment that has just failed again, and reports the failure of one attempt
+        only. In LiteLLM's Router a retry has no id, but the Router keeps a failed deployment out for a while.
 
         Args:
             by_arm: {model: deployment}. caller: owner of the call. call: id of the call.
@@ -376,7 +376,8 @@ class CabsLogger(CustomLogger):
             router: LiteLLM's `Router`. group: name of the model group.
 
         Raises:
-            RouterError: a deployment that is no model of the router, no price, or no event in ten seconds.
+            RouterError: deployments and models of the router differ, a price is missing, LiteLLM does not
+                have this callback, or no event came in ten seconds.
         """
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]

@@ -132,6 +132,7 @@ class SurrogatePolicy(Policy):
         return self.dim
 
     def resized(self) -> None:
+        """Allocate `row` anew for today's arms, with contexts of ones and zeros elsewhere."""
         k = len(self.arms)
         tables = {name: np.zeros((1, k)) for name in SurrogateData._fields}
         tables |= {"contexts": np.ones((1, self.context_width())), "deltas": np.zeros((1, k, k))}
@@ -173,6 +174,7 @@ class SurrogatePolicy(Policy):
         }
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        """Return {name: field} of the arrays of a decision's memory that every policy of this class keeps."""
         return {
             "context": states.Field((self.dim,)),
             "affinity": states.Field((arms,)),
@@ -181,6 +183,7 @@ class SurrogatePolicy(Policy):
         }
 
     def trace(self, decision: Decision) -> np.ndarray:
+        """Return the trace [2 + M] of a decision of M experts from its memory."""
         return decision.memory["trace"]
 
     def outcome_row(
@@ -246,11 +249,12 @@ class SurrogatePolicy(Policy):
     def data(self, stream: Stream) -> SurrogateData:
         """Return the arrays of a replay in the models' units.
 
-        They are computed once per stream and target.
+        They are computed once per stream, target and rho.
         """
         return stream.once(f"surrogates:{self.target}:{self.rho!r}", lambda: self._data(stream))
 
     def _data(self, stream: Stream) -> SurrogateData:
+        """Compute the arrays of a replay for the policy's target, with prices at the policy's rho."""
         prices = price(stream.predicted_costs, self.rho)
         targets = stream.utilities
         margins = np.ones_like(prices)
@@ -275,7 +279,8 @@ def memory_after_redraw(
     """Return a decision's memory for the case that `arm`, drawn from pmf [K], is played instead of `drawn`.
 
     The sampled graph belongs to the arm `drawn`, so the new arm reveals only itself. For an expert whose arms
-    share one matrix every arm reveals every arm, so the new arm reveals the same arms as before.
+    share one matrix every arm reveals every arm, so the new arm reveals the same arms as before. The array
+    `mixture` becomes pmf.
 
     Args:
         memory: the decision's memory; its `reach` and `cover`, if there, have is_shared's axes in front.

@@ -186,6 +186,7 @@ class HierShrinkPredictor(ScorePredictor):
 
     @staticmethod
     def _sums(points: np.ndarray, y: np.ndarray, centers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sums `[clusters, K]` of the scores of each centre's points, and the counts of points."""
         means, counts = cluster_means(nearest_center(points, centers), y, len(centers))
         return means * counts[:, None], counts
 

@@ -112,10 +112,12 @@ def is_deployable(name: str) -> bool:
 def split_name(name: str) -> tuple[str, str]:
     """Split a name into policy and preset: `('cabs_d_linear', 'literal')` for `'cabs_d_linear@literal'`.
 
-    A name without preset gets the default preset. Options in the name are left out and not checked.
+    A name without preset gets the default preset. Options are left out; their form is checked, but not
+    their names and values.
 
     Raises:
-        PolicyError: the policy or the preset is unknown; the message lists the known ones.
+        PolicyError: the policy or the preset is unknown (the message lists the known ones), or an option is
+            malformed or stands twice.
     """
     plain, _ = name_and_options(name)
     if "=" in plain:
@@ -136,10 +138,10 @@ def split_name(name: str) -> tuple[str, str]:
 
 
 def check_policy_name(name: str) -> str:
-    """Return the canonical name of a policy.
+    """Return the canonical name of a policy, checked as by `split_name`.
 
     Raises:
-        PolicyError: the policy or the preset is unknown.
+        PolicyError: the policy or the preset is unknown, or an option is malformed or stands twice.
     """
     split_name(name)
     return canonical_name(name)
@@ -173,7 +175,7 @@ def random_key(name: str) -> str:
 def policy_label(name: str) -> str:
     """Name of a policy in reports: `CABS-D linear (literal)` for `cabs_d_linear@literal`.
 
-    A name outside the catalog stays as it is.
+    A policy outside the catalog keeps its name as title: `other (warm)` for `other@warm`.
     """
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")

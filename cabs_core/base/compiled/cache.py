@@ -66,7 +66,7 @@ class _Stamp:
     _py_file: str
 
     def get_source_stamp(self) -> bytes:
-        """Return the stamp of the source that the cached code was compiled from."""
+        """Return the stamp of the function's source; cached code with another stamp is not used."""
         return source_stamp(self._py_file)
 
     def get_disambiguator(self) -> str:

@@ -62,6 +62,7 @@ class ForwardStats:
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False)
 
     def add(self, *, tokens: int = 0, padded: int = 0, halvings: int = 0) -> None:
+        """Add counts to the totals. Several threads may do so at once."""
         with self._lock:
             self.tokens += tokens
             self.padded += padded
@@ -146,7 +147,10 @@ class TransformerEncoder:
         return model.to(self.device)
 
     def _longest(self, most: int) -> int:
-        """Return the most tokens per prompt, at most `most`, that tokenizer and network allow."""
+        """Return the most tokens per prompt: the least of `most` and the limits of tokenizer and network.
+
+        The result is at least 2.
+        """
         config = self.model.config
         # a tokenizer without a limit says so with a huge number
         if self.tokenizer is None:
@@ -314,6 +318,9 @@ class TransformerEncoder:
     def pool(self, states: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
         """Return the embedding of every prompt, `[n, e]`, from its token states `[n, t, e]`.
 
+        An embedding is the first state or the mean of the states, by the encoder's files. Its length is 1 if
+        the encoder normalizes.
+
         Args:
             states: last hidden states of the network.
             mask: `[n, t]`, 1 for a token and 0 for padding. None if there is no padding.
@@ -331,7 +338,9 @@ class TransformerEncoder:
 
 
 def choose_device(device: str) -> str:
-    """Return the device: for 'auto' it is 'cuda' if torch sees one, else 'cpu'. Other names are checked.
+    """Return the device: for 'auto' it is 'cuda' if torch sees one, else 'cpu'.
+
+    Other names are checked, but not the number N of 'cuda:N'.
 
     Raises:
         EncoderError: the device is unknown, or CUDA is asked for and absent.

@@ -96,10 +96,12 @@ def compact(log: EventLog, before: float) -> dict[str, int]:
 
 
 def _fold(run: Run, before: float, after: int) -> tuple[int, int]:
-    """Remove a batch of at most `BATCH` rows, and remember which models their decisions played.
+    """Remove at most `BATCH` rows that `compact` may remove, and remember which models were drawn in them.
+
+    The models of decisions that were taken back and of turns that kept a model are not remembered.
 
     Args:
-        before: time in seconds since 1970; older rows are removed.
+        before: time in seconds since 1970; only earlier rows are removed.
         after: number of a row; only later rows are looked at.
 
     Returns:

@@ -122,7 +122,7 @@ _UNREAD = frozenset("status error cached success exception".split())
 
 
 def endings_unread(names: Iterable[str]) -> list[str]:
-    """Return those of the names that may say how a call ended.
+    """Return the columns whose values may say how a call ended, by the last part of their names (`_UNREAD`).
 
     Args:
         names: columns that were not read.
@@ -154,7 +154,7 @@ class Found:
     is_harness: bool = False
 
     def every(self) -> list[str]:
-        """Return all columns, each once."""
+        """Return the columns of all rules and of the time, each once."""
         return list(dict.fromkeys([c for names in self.columns.values() for c in names] + self.order))
 
 
@@ -244,6 +244,7 @@ def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
 def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
     """Return the rule that leaves out rows whose kind is no chat call.
 
+    In a column without chats that is not sure to hold kinds, only kinds of `_NEVER_CHATS` are left out.
     Return None if the values of the column are not believed to be kinds.
     """
     words = [_kind_word(value) for value in values]
@@ -350,7 +351,10 @@ def _cached_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[
 
 
 def _are_flags(values: Sequence[Any]) -> bool:
-    """Return True if all values of a column are words such as true and false, yes and no, hit and miss."""
+    """Return True if all values of a column are words such as true and false, yes and no, hit and miss.
+
+    Empty cells do not count. A column of empty cells alone gives False.
+    """
     words = {word_of(value) for value in values if value not in (None, "")}
     flags = "true false yes no 1 0 1.0 0.0 y n hit miss t f".split()
     return bool(words) and words <= set(flags)

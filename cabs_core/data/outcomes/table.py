@@ -212,8 +212,8 @@ class Outcomes(QueryTable):
         """Each query's group that must stay in one split, as a number, `[n]`.
 
         A group is a cluster. Queries whose prompt is in several clusters are grouped by `copies` instead, so
-        that no prompt is in two groups. A group's number is the position of its first prompt among all
-        different prompts in alphabetical order.
+        that a prompt is in two groups only if the table's `groups` put it into two. A group's number is the
+        position of its first prompt among all different prompts in alphabetical order.
         """
         text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
         least = np.full(text.max() + 1, len(self))

@@ -63,6 +63,7 @@ class TableColumns(_Columns):
 
     @model_validator(mode="after")
     def _each_judge_once(self) -> TableColumns:
+        """Refuse `judges` that name a column twice or the column of `score`."""
         if len({self.score, *self.judges}) <= len(self.judges):
             raise ValueError(
                 "judges names a column twice, or the column of `score`: leave the repetition out"
@@ -79,6 +80,7 @@ class CostColumn(Strict):
     @field_validator("unit")
     @classmethod
     def _known_unit(cls, value: str) -> str:
+        """Return the key of `COST_UNITS` that a word means; refuse other words and other currencies."""
         unit = unit_of(value)
         if unit in COST_UNITS:
             return unit

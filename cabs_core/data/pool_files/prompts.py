@@ -59,6 +59,7 @@ class PromptsPool(ReplayedPool):
         return self.missing == "predict"
 
     def _faults(self) -> Iterator[str]:
+        """Yield the faults of every replayed pool, then those of models, limits, judges and predictions."""
         yield from super()._faults()
         names = list(self.models)
         if not names:

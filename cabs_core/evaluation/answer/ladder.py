@@ -426,8 +426,8 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
     """Return the printed figures of an option.
 
     An option that was picked from several looks better and cheaper than it is. Its interval is therefore
-    wider at the end where the option is less good or dearer: the error of that end is divided by the number
-    of options that might have been picked.
+    wider at the end where the option is less good or dearer: the error of that end is `options.level` divided
+    by `number_alike`, or half of `options.level` if that is less.
     """
     tail = options.level / 2
     picked_tail = min(tail, 2.0 * tail / option.number_alike)
@@ -475,6 +475,7 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
 
 
 def _times(value: float | None, requests: float | None) -> float | None:
+    """Return the value of all requests from that of one, or None if either figure is not known."""
     if value is None or requests is None:
         return None
     return value * requests

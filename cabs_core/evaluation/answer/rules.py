@@ -133,7 +133,8 @@ def _by_group(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Estimate the difference in score and the cost as a share of today's by group, `[G]` each.
 
-    Differences are drawn together (`_drawn_together`), and NaN in groups without a known prompt.
+    Differences are drawn together (`_drawn_together`), and NaN in groups without a known prompt. The share of
+    the cost is 1 in such groups and where both costs are 0, and infinite where today's cost alone is 0.
 
     Args:
         place: `[N]` number of each prompt's group, from 0 to `count` - 1.

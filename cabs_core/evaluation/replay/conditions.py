@@ -61,8 +61,9 @@ def stream_condition(
     """Apply a condition to the orders of all trials.
 
     Under `arms_arrive` and `arms_disappear`, the best third of the arms (by mean offline utility) can be
-    played only in the second or the first half of the rounds; these rounds are set on `stream`. Conditions
-    that change data change nothing here, since the problem was already made under them.
+    played only in the second or the first half of the rounds; these rounds are set on `stream`. Under `drift`
+    and `sessions` the orders are rearranged, and under `delayed_rewards` arrivals are drawn. Conditions that
+    change data change nothing here, since the problem was already made under them.
 
     Args:
         name: the condition.
@@ -74,7 +75,7 @@ def stream_condition(
         sessions: settings of conversations. None takes the defaults.
 
     Raises:
-        PolicyError: rounds are not within an order.
+        PolicyError: the condition is unknown, or rounds are not within an order.
     """
     condition_record(name)
     n = len(orders[0])
@@ -126,7 +127,11 @@ def _conversations(
 
 
 def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> ReplayProblem:
-    """Return the problem with each model's costs as if that model alone answered all turns (`kept_costs`)."""
+    """Return the problem with the costs of models that each answer all turns of a conversation.
+
+    A cost is the mean over the trials, whose orders and conversations follow from `settings` as under the
+    condition `sessions`. A query that no trial plays keeps its cost (`kept_costs`).
+    """
     trials = range(settings.trials)
     n = problem.n
     orders = [in_time(query_order(settings.order_seed, pool, i, n), problem.times) for i in trials]
@@ -139,6 +144,7 @@ def with_kept_costs(problem: ReplayProblem, pool: str, settings: Replay) -> Repl
 
 
 def _generator(name: str, seed: int, pool: str, trial: int) -> np.random.Generator:
+    """Return the random generator of one trial under the condition `name`."""
     return np.random.Generator(np.random.PCG64(int(stream_key(name, int(seed), str(pool), int(trial))[0])))
 
 

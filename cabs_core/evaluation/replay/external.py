@@ -47,6 +47,9 @@ def fresh_copies(policy: object, count: int) -> list[Any]:
 def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tuple[object, ...]) -> None:
     """Play all rounds of a trial, and pass every reward to `learn` in the round in which it arrives.
 
+    An arm that is not available gets probability 0, and the other probabilities are scaled to sum 1. If all
+    of them are 0, the available arms are drawn uniformly.
+
     Args:
         policy: the object.
         name: its name for messages.

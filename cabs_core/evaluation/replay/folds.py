@@ -18,8 +18,8 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
         pool: name for the record.
 
     Returns:
-        The joined traces. All fields that are no traces, such as `options`, are the first fold's, and so are
-        the fields of conversations.
+        The joined traces, with `uncertified` and `seconds` summed over the folds and with the clusters of all
+        folds. All other fields, such as `options`, are the first fold's, also those of conversations.
 
     Raises:
         DataError: a result has no scores or costs.

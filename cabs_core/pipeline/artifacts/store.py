@@ -68,7 +68,7 @@ class ArtifactStore:
         The record of an artifact that another version made is an `OtherVersionRecord`.
 
         Raises:
-            ProvenanceError: the record is damaged.
+            ProvenanceError: the record is damaged. StorageError: the remote store cannot be read.
         """
         try:
             if not self.remote:
@@ -116,7 +116,13 @@ class ArtifactStore:
         return cabs_home() / "cache" / "artifacts" / Path(*parts) / record.content[:16]
 
     def _download(self, parts: Parts, record: Record) -> Path | None:
-        """Copy an artifact into the cache and return the copy, or None if it was replaced meanwhile."""
+        """Return the copy of an artifact in the cache, made now if it is not there.
+
+        Return None if the artifact was replaced meanwhile.
+
+        Raises:
+            ProvenanceError: a file of the artifact is missing.
+        """
         cached = self._cached(parts, record)
         if (cached / RECORD_NAME).is_file():
             return cached
@@ -265,7 +271,8 @@ class ArtifactStore:
     def mirror(self, parts: Parts) -> Path:
         """Copy what a remote store has below `parts`, and return the local folder that stands for its root.
 
-        Files that the store no longer has are deleted from the copy.
+        A file whose copy has the same size is not copied again, except a record. Files that the store no
+        longer has are deleted from the copy.
         """
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
@@ -292,7 +299,10 @@ class ArtifactStore:
         return local
 
     def upload(self, folder: Path, parts: Parts) -> None:
-        """Copy a local folder to `parts` of a remote store, over what is there."""
+        """Copy a local folder to `parts` of a remote store, over what is there.
+
+        Files whose names begin with a dot are left out.
+        """
         paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
         with self.bucket.reaching(*parts):
             self.bucket.put(folder, [p.relative_to(folder).as_posix() for p in paths], *parts)

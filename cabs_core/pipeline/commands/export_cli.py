@@ -224,7 +224,7 @@ def export(
 
 
 def _check_no_router_options() -> None:
-    """Check that no option of a router stands beside --table.
+    """Check that no option of a router stands beside --table on the command line, --encoder excepted.
 
     Raises:
         click.UsageError: there is such an option.

@@ -293,7 +293,7 @@ def lane_hashes(result: ReplayResult) -> list[str]:
 
 
 def _folds(chain: Chain, inputs: dict[str, Path]) -> Folds:
-    """Return the test problems of a pool from its verified inputs."""
+    """Return the test problems of a pool from the folders `inputs`, which the caller has verified."""
     record = chain.status(chain.stage("replay_problem")).record
     assert record is not None
     return _load(str(inputs["replay_problem"]), record.content)
@@ -307,7 +307,10 @@ def _load(folder: str, content: str) -> Folds:
 
 
 def _random_utility(result: ReplayResult, problem: ReplayProblem) -> float:
-    """Return the expected utility of uniformly random play on the rounds of a replay. Nothing is sampled."""
+    """Return the expected utility of uniformly random play on the rounds of a replay. Nothing is sampled.
+
+    All arms count in every round, also those that a condition makes unavailable in it.
+    """
     if result.random_rewards is not None:
         return float(result.random_rewards.mean())
     utilities = clipped_utility(

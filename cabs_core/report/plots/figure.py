@@ -14,7 +14,7 @@ from cabs_core.base.atomic import write_bytes
 from cabs_core.base.errors import DataError
 from cabs_core.report.plots.theme import Style, config, fixed_colours
 
-#: bytes that a PNG must stay below
+#: bytes that a PNG should stay below
 LARGEST_PNG = 100_000
 #: version of Vega-Lite, such as `6.1`
 _VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
@@ -121,7 +121,10 @@ class Figure:
 
     @cached_property
     def png(self) -> bytes:
-        """The first view as PNG, with the resolution lowered (to 0.3 at least) until it is below 100 kB."""
+        """The first view as PNG, with the resolution lowered until the file is smaller than 100 kB.
+
+        At the lowest resolution, 0.3, the file may be larger.
+        """
         for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):
             image = vl_convert.vegalite_to_png(self._fixed, vl_version=_VERSION, scale=scale)
             if len(image) < LARGEST_PNG:
