@@ -18,7 +18,10 @@ from cabs_dagster.partitions import planner_in, run_here
 
 
 def _weekly() -> dg.ScheduleDefinition:
-    """Return the schedule that requests a run once a week for each pool of which something is due."""
+    """Return the schedule that requests a run once a week for each pool of which something is due.
+
+    The user's active pools count, and those shipped pools that were run or are a partition of the instance.
+    """
 
     @dg.schedule(
         name=named("weekly_rerun"),
@@ -66,7 +69,8 @@ def _nightly(
     config: Callable[[datetime], dict[str, Any]] = lambda day: {},
     takes: Callable[[str], bool] = lambda pool: True,
 ) -> dg.ScheduleDefinition:
-    """Return a schedule that requests a job every night for each pool that was run in the instance.
+    """Return a schedule that requests a job every night for each active pool that was run in the instance and
+    that `takes` accepts.
 
     Args:
         job: requested job; name: name of the schedule without `nightly_`; hour: 0 to 23.

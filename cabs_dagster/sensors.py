@@ -65,9 +65,10 @@ def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.
 def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
     """Request what the planner says is due: the work of the sensor `pool_files` at a tick.
 
-    Results are requested when no pool has a request, no run is under way and `next_part` is done with the
-    last one. The cursor holds the problems that were reported, and for each pool (empty: results) the content
-    that was requested, when, and how often, so that nothing is requested at every tick.
+    Parts of a chain are requested for pools in the user's folder alone. Results are requested when no pool
+    has a request, no run is under way and `next_part` is done with the last one. The cursor holds the
+    problems that were reported, and for each pool (empty: results) the content that was requested, when, and
+    how often, so that nothing is requested at every tick.
     """
     if context.cursor:
         memory = json.loads(context.cursor)
@@ -186,7 +187,8 @@ def follow_up(
 def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) -> dg.SensorResult:
     """Send the failures in runs that succeeded or failed since the last tick, each at most once a day.
 
-    One message holds at most 20 failures and 3000 characters. The cursor holds the end of the newest run that
+    A tick sends one message of at most 20 failures and 3000 characters. Failures that do not fit count as
+    sent, too. The cursor holds the end of the newest run that
     was seen, and the failures of the last day.
     """
     now = time.time()

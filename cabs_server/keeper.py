@@ -39,7 +39,8 @@ class Keeper:
 
     Attributes:
         router: the router that decides now.
-        failures: number of looks, reloads and passes over the whole log that failed.
+        failures: number of looks, reloads and passes over the whole log that failed. A reload that fails
+            again for the same reason is not counted again.
         reload_problem: sentence that says why a changed bundle or file is not used. None if all are used.
     """
 
@@ -81,7 +82,8 @@ class Keeper:
         """Stop the thread, write a checkpoint if this process gets the lease, and close the log.
 
         Args:
-            also: function that ends work that `tick` began, called once the thread has ended.
+            also: function that ends work that `tick` began, called once the thread has ended, or after ten
+                seconds if the thread has not ended.
         """
         self._stop.set()
         if self._thread.is_alive():
@@ -163,7 +165,11 @@ class Keeper:
         return [(stat.st_ino, stat.st_mtime_ns, stat.st_size) for stat in stats]
 
     def _reload(self) -> bool:
-        """Replace the router if a file has changed. Return True if the router was replaced."""
+        """Replace the router if a file has changed. Return True if the router was replaced.
+
+        A change that cannot be used leaves the old router in place and is noted in `reload_problem`. It is
+        tried again every `RETRY_SECONDS`.
+        """
         stamps = self._file_stamps()
         must_retry = self.reload_problem is not None and time.monotonic() >= self._retry_at
         if stamps is None or (stamps == self._seen and not must_retry):

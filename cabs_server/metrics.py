@@ -1,7 +1,7 @@
 """Figures of a server for Prometheus.
 
-Calls and scores are counted in the log, which all workers share. All other figures are those of this worker
-since it started.
+Calls, scores and their recorded cost are summed in the log, which all workers share. The other counters are
+those of this worker since it started, and gauges are its state now.
 """
 
 import os
@@ -178,7 +178,10 @@ class Counters:
                 )
 
     def add(self, name: str, amount: float = 1.0, **labels: str) -> None:
-        """Raise a counter by an amount of at least 0. An unexpected value of a label becomes `OTHER`."""
+        """Raise a counter by an amount of at least 0.
+
+        `_VALUES` lists the values of some labels. Any other value of such a label becomes `OTHER`.
+        """
         for label, values in _VALUES.get(name, {}).items():
             if labels[label] not in values:
                 labels[label] = OTHER
@@ -189,7 +192,7 @@ class Counters:
         self._series_of(self._histograms, name, labels).observe(seconds)
 
     def _series_of(self, metrics: Mapping[str, M], name: str, labels: Mapping[str, str]) -> M:
-        """Return the series of a counter or histogram with these labels."""
+        """Return the series of a counter or histogram with these labels, which is made at its first use."""
         key = (name, *labels.values())
         series = self._series.get(key)
         if series is None:
@@ -205,8 +208,9 @@ class Counters:
         Args:
             status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
             seconds: duration of the attempt. bill: its cost and token counts.
-            fallback_usd: USD that the fallback model was expected to cost instead. None if that is unknown,
-                or if the router did not choose the model.
+            fallback_usd: USD that the fallback model was expected to cost instead, which is counted only if
+                the attempt was answered. None if the cost is unknown, or if the router did not choose
+                the model.
         """
         self.add("upstream_calls_total", model=model, status=status)
         if status in FAILED:
@@ -257,7 +261,7 @@ def metrics_text(log: EventLog, bundle: str, counters: Counters, states: Sequenc
 
 
 def _of_log(log: EventLog, bundle: str) -> Iterator[Sample]:
-    """Yield the figures from the log, which all workers share."""
+    """Yield the figures from the log, which all workers share, and the figure that names the bundle."""
     plays: dict[str, int] = {}
     for arm, status, count in log.counts():
         plays[arm] = plays.get(arm, 0) + count

@@ -162,7 +162,10 @@ class Evidence:
         return by_query, by_trial
 
     def trace(self, policy: str, rho: float) -> StoredTrace:
-        """Return every round of one replay. A replay whose rounds were deleted is played again, once."""
+        """Return every round of one replay.
+
+        A replay whose rounds were deleted is played again, once, by the function `again`.
+        """
         from cabs_core.evaluation.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 
         folder = self.folders[policy, rho]
@@ -182,9 +185,9 @@ def load_evidence(
 ) -> Evidence | None:
     """Load the replays that the marts of a pool were made from.
 
-    Replays of other problems, such as those of an earlier pool file, and of rhos that are not compared are
-    left out. Under the condition `sessions` the costs of the problem become those of a model that answers
-    whole conversations.
+    Replays of other problems, such as those of an earlier pool file, of policies that the marts lack, and of
+    rhos that are not compared are left out. Under the condition `sessions` the costs of the problem become
+    those of a model that answers whole conversations.
 
     Args:
         problem, outcomes: folders of the artifacts `replay_problem` and `outcomes`, if they are elsewhere
@@ -192,7 +195,11 @@ def load_evidence(
         again: see `Evidence`.
 
     Returns:
-        None if files are missing, damaged or of another problem than that of the marts.
+        None if the files of the problem are missing, damaged or of another problem than that of the marts, or
+        if no replay is left.
+
+    Raises:
+        ResultError: the file `run.parquet` of a replay is damaged.
     """
     pool = data.pool
     artifacts_dir = data.artifacts_dir
@@ -409,7 +416,8 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Table of predicted and real scores of all models on the replayed queries, in bins of equal width.
 
     Columns: predicted (mean of the bin), score (mean real score), low and high (ends of its 95 % interval),
-    count. All models of a prompt, and all prompts of a cluster, are one observation. Empty bins are left out.
+    count. All models of a prompt, and all prompts of a cluster, are one observation. Empty bins and gaps of
+    the table are left out.
     """
     problem = evidence.problem
     if problem.clusters is None:

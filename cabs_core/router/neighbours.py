@@ -66,7 +66,10 @@ class Neighbours:
     @classmethod
     @lru_cache(maxsize=2)
     def load(cls, folder: Path) -> Self | None:
-        """Return the prompts that `save` wrote, or None if the bundle was made without prompts."""
+        """Return the prompts that `save` wrote, or None if the bundle was made without prompts.
+
+        The prompts of the last two folders stay in memory, and are not read again.
+        """
         if not (folder / "neighbours.npz").is_file():
             return None
         data = json.loads((folder / "neighbours.json").read_text(encoding="utf-8"))

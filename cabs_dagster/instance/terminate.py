@@ -1,8 +1,8 @@
 """End the process of a cancelled run that does not react, because a native call goes on.
 
 Dagster interrupts a run by SIGINT, and Python answers between two of its own instructions. A call of compiled
-code may run for minutes without one. A thread that sees the signal waits `PATIENCE` seconds; if the run is
-still being cancelled then, it marks the run as cancelled, says so in the run's log, and ends the process.
+code may run for minutes without one. A thread that sees the signal waits `PATIENCE` seconds. If the run has
+not ended then, the thread marks the run as cancelled, says so in the run's log, and ends the process.
 Artifacts are published whole or not at all, so that nothing half-made is left behind.
 """
 

@@ -50,8 +50,9 @@ class Oracles:
         network: the trained network, None if the pool's settings and policies need none.
         scaling: centres and scales of the network's inputs and cost outputs.
         chosen: head -> the model used for it: accuracy, propagation, cost, features.
-        blend: the network's share in the candidate 'blend' of the accuracy and the propagation head, and the
-            share of the task predictor in the candidate 'tasks'. The rest of either is kernel_ridge.
+        blend: the network's share in the candidate 'blend' of the accuracy head (the rest is kernel_ridge)
+            and of the propagation head (the rest is `correlation`), and the share of the task predictor in
+            the candidate 'tasks' (the rest is kernel_ridge).
         metrics: validation errors per head and candidate, training log, data hash, settings.
         arm_map: arms that came or went since the training, None if there are none.
     """
@@ -220,6 +221,11 @@ class Oracles:
         return self.pca.transform(embeddings)
 
     def _predictor(self, name: str) -> ScorePredictor:
+        """Return the static predictor of a name; `knn_literal` is the fitted `knn` with k = 3.
+
+        Raises:
+            DataError: the oracles hold no such predictor.
+        """
         if name == "knn_literal":
             near = self.predictors["knn"]
             assert isinstance(near, KnnPredictor)

@@ -1,4 +1,6 @@
-"""Training of all oracles of a pool, and for each head the choice of the model that predicts validation best.
+"""Training of all oracles of a pool, and the choice of a model for each head.
+
+The pool's settings name the models, or leave the choice to the least error on validation (kind 'auto').
 
 A predictor of scores is chosen by the squared error of the contrasts between the arms of a query, not by the
 error of the scores. The difficulty of a prompt for all arms changes no decision, and the predictor that knows
@@ -43,7 +45,8 @@ def train_oracles(
     lists: NeighbourLists | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Oracles:
-    """Train all oracles on the train rows; stop and choose on the validation rows (`validation_rows`).
+    """Train all oracles on the train rows. The validation rows (`validation_rows`) end the network's training
+    and serve choices that the settings leave open.
 
     The test rows are not looked at.
 
@@ -129,8 +132,8 @@ def task_share(
 ) -> float:
     """Return the weight in [0, 1) of the task predictor beside kernel_ridge.
 
-    The weight is fitted to the contrasts between arms in each half of the train split (8,192 random prompts
-    at most), as models fitted on the other half predict them.
+    The weight is fitted to the contrasts between arms in each half of at most 8,192 random train prompts, as
+    models fitted on the other half predict them.
     """
     rows = np.random.default_rng([seed, 52]).permutation(len(scores))[:_CROSS_FITTED]
     halves = rows[::2], rows[1::2]
@@ -214,9 +217,10 @@ def _add_network(
 
 
 def _choose(oracles: Oracles, validation: _SplitRows, config: Oracle, features: Features) -> None:
-    """Set `chosen` and the shares in `blend`; record the validation errors of all candidates in `metrics`.
+    """Set `chosen` and the network's shares in `blend`; record the validation errors of all candidates.
 
-    Kind 'auto' chooses for each head the candidate of the least error; scores by the error of contrasts.
+    The oracle's kind 'auto' chooses the candidate of the least error for accuracy (by the error of
+    contrasts), cost and propagation. The kind of `features` chooses the contexts.
     """
     rows = (validation.x, validation.lengths)
     y = validation.y
@@ -309,10 +313,12 @@ def blend_share(first: np.ndarray, second: np.ndarray, target: np.ndarray, towar
 
 
 def _least(errors: dict[str, float]) -> str:
+    """Return the name of the candidate with the least error."""
     return min(errors, key=errors.__getitem__)
 
 
 def _error(predicted: np.ndarray, actual: np.ndarray) -> float:
+    """Return the mean squared error."""
     return float(((predicted - actual) ** 2).mean())
 
 

@@ -102,6 +102,7 @@ class EpsilonGreedy(RidgeBandit):
     loop = staticmethod(round_loop(decide, learn_played_arm))
 
     def parts(self, lane: Lane | None = None) -> EpsilonGreedyParts:
+        """Return the arguments of the kernel, which are the same for every lane."""
         return EpsilonGreedyParts(self.rule(self.settings), self.models, self.keys, self.pmf)
 
     @staticmethod

@@ -131,7 +131,7 @@ class StaticPolicy(LoopPolicy):
         return Choice(arm, 1.0, pmf, rho)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-        """Play all rounds at once."""
+        """Play the rounds from `start` to `stop` - 1, all at once."""
         check_lane(self, stream, lane, start, stop)
         rows = lane.order[start:stop]
         utilities = None
@@ -145,6 +145,7 @@ class StaticPolicy(LoopPolicy):
         self.round += stop - start
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the places of the arms, or nothing if the method has values for every arm."""
         return {}, {"columns": self.columns.tolist()} if self.trained_only else {}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -166,14 +167,19 @@ class StaticPolicy(LoopPolicy):
         return True
 
     def add_arm(self) -> None:
+        """Append an arm that joined, which has no place among the trained arms."""
         self.columns = np.append(self.columns, -1)
 
     def remove_arm(self, index: int) -> None:
+        """Remove the place of an arm."""
         self.columns = np.delete(self.columns, index)
 
 
 class BestSingle(StaticPolicy):
-    """The policy that always plays the arm of largest mean clipped utility on the train split."""
+    """The policy that plays the arm of largest mean clipped utility on the train split, for every prompt.
+
+    An arm that joined since may be played instead; see the module.
+    """
 
     @property
     def trained_only(self) -> bool:
@@ -442,10 +448,12 @@ class Predicted(StaticPolicy):
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save_parts(self, folder: Path) -> None:
+        """Write the policy's own predictor, if it has been fitted, into a folder `predictor` of `folder`."""
         if self.predictor is not None:
             self.predictor.save(folder / "predictor")
 
     def load_parts(self, folder: Path) -> None:
+        """Load the predictor that `save_parts` wrote, if there is one."""
         if (folder / "predictor").is_dir():
             # as in `start`
             from cabs_core.algorithms.predictors import load_score_predictor  # noqa: PLC0415

@@ -54,6 +54,7 @@ class ContextCostPredictor:
         return self
 
     def _features(self, embeddings: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the clipped length, length features, components, and components times log length, by row."""
         low, high, center, scale = self.length_
         linear = (np.clip(np.asarray(lengths, dtype=np.float64), low, high) - center) / scale
         shape = length_features(lengths, *self.log_)
@@ -103,6 +104,7 @@ class CostPredictor(SavedPredictor):
         self.penalty = float(penalty)
 
     def _features(self, lengths: np.ndarray) -> np.ndarray:
+        """Return clipped length, its logarithm and the logarithm's square, `[n, 3]`, not yet standardised."""
         clipped = np.clip(lengths, *self.range_)
         log = np.log1p(clipped)
         return np.stack([clipped, log, log**2], axis=1)
@@ -111,7 +113,7 @@ class CostPredictor(SavedPredictor):
         """Learn from lengths `[N]` (characters) and costs `[N, K]` (USD, >= 0); returns self.
 
         Raises:
-            DataError: shapes disagree, or a value is negative or not finite.
+            DataError: shapes disagree, there are fewer than 2 lengths, or a value is negative or not finite.
         """
         lengths = _check_lengths(prompt_lengths)
         c = np.asarray(costs, dtype=np.float64)

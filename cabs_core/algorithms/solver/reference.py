@@ -30,7 +30,8 @@ class ReferenceSolution:
             constraints.
         q: the adversary's distribution [K], from the multipliers of the K epigraph constraints; None from
             `cvxpy_paper`, or if there is no point.
-        iterations: number of interior-point iterations, 0 if the solver does not report it.
+        iterations: number of interior-point iterations; 0 from `cvxpy_paper`, or if the solver does not
+            report the number.
     """
 
     p: np.ndarray

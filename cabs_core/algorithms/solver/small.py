@@ -453,7 +453,10 @@ def _solve(
 
 @kernel
 def scratch_size(K: int) -> int:
-    """Return the number of float64 entries of scratch memory for K arms; they must start as zeros."""
+    """Return the number of float64 entries of scratch memory for K arms, which must start as zeros.
+
+    The `HEADER` entries before them in the workspace are not counted.
+    """
     n = (K + WIDTH - 1) // WIDTH * WIDTH
     return (ROWS + 5 * ((K + 3) // 4 * 4)) * n
 

@@ -95,7 +95,10 @@ def intrinsic(function: Callable[..., Lowering]) -> Callable[..., Any]:
 
 
 def share_compiled() -> float:
-    """Share, from 0 to 1, of the imported kernels that the cache on disk has; 1 if none are imported."""
+    """Share, from 0 to 1, of the imported kernels that the cache on disk has; 1 if none are imported.
+
+    Kernels decorated by `kernel` count, those decorated by `c_kernel` do not.
+    """
     if _KERNELS:
         return sum(any(_cached_forms(f)) for f in _KERNELS) / len(_KERNELS)
     return 1.0

@@ -58,11 +58,11 @@ def share(hits: np.ndarray, groups: Sequence[str]) -> Sampled:
 
 
 def mean(values: np.ndarray, groups: Sequence[str]) -> Sampled:
-    """Return the mean of differences of scores with its interval over prompts.
+    """Return the mean of differences of scores with the interval from its standard error.
 
     Args:
         values: [n] differences.
-        groups: [n] prompts.
+        groups: [n] prompts. The standard error counts differences of one prompt as dependent.
     """
     value = float(values.mean())
     error = mean_error(values, clusters=np.array(groups, dtype=str))
@@ -95,7 +95,7 @@ def slope(error: np.ndarray, doublings: np.ndarray, right: np.ndarray) -> float:
         right: [n] True if people say that the answer is right.
 
     Returns:
-        Score per doubling of the length, or NaN if the lengths do not differ.
+        Score per doubling of the length, or NaN if lengths do not differ among answers with the same verdict.
     """
     error = error.copy()
     doublings = doublings.copy()
@@ -131,8 +131,8 @@ def measure(
         JSON values: labelled (n), prompts (number of different queries), agreement (share of equal verdicts),
         kappa, length (score per doubling of an answer's length), length of wrong answers (the slope among
         answers that people reject), models ({model: mean of judge minus people}), own family (error on models
-        of the judge's maker minus error on others; absent if all answers or none are from its maker). Each
-        figure but the two counts is a `Sampled` as a dict, with an interval.
+        of the judge's maker minus error on others, and the maker as `family`; absent if all answers or none
+        are from its maker). Each figure but the two counts is a `Sampled` as a dict, with an interval.
     """
     error = judged - people
     doublings = np.log2(np.maximum(lengths, 1))
@@ -198,7 +198,9 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 def warnings(measured: Mapping[str, Any]) -> list[str]:
     """Return sentences about errors of a judge that limit its use.
 
-    Intervals are corrected for the number of figures that are looked at.
+    Kappa is reported if its value is below `LOW_KAPPA`. Another figure is reported only if its interval,
+    corrected for the number of figures that are looked at, excludes 0. Without labels the only sentence says
+    that the judge was never compared with people.
 
     Args:
         measured: figures of `measure`, which are absent if people labelled no answer, and the figures of

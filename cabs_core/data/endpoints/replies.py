@@ -4,8 +4,8 @@
 
 All providers are read by one set of rules. The HTTP status decides alone where it can (401 or 413, for
 example). Otherwise the words of the error are searched for lost state, then the error's code or type is
-looked up in `CODES`, and last its words are searched for "too long", "filtered" and "account". 429 and 5xx
-have orders of their own, since providers use them for several things.
+looked up in `CODES`, and last its words are searched for throttling, "too long", "filtered" and "account".
+403, 429 and 5xx have orders of their own, since providers use them for several things.
 
 A 400 or 422 that matches nothing is a rule of this provider or a mistake of the caller. The judgement of
 `judge` is then not certain, and the server asks one model of another provider.
@@ -458,7 +458,10 @@ def _first_of_list(data: Any) -> Any:
 
 
 def _holder_of(data: Any) -> Mapping[str, Any]:
-    """Return the object that holds code and message of an error, or an empty one if there is none."""
+    """Return the object that holds code and message of an error: the error itself, or else the whole reply.
+
+    The object is empty if the reply is no object.
+    """
     data = _first_of_list(data)
     if not isinstance(data, Mapping):
         return {}

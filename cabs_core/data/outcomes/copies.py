@@ -128,7 +128,7 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
 
 
 def normal(text: str) -> str:
-    """Return the text in lower case, with single spaces, 0 for every number, and no stop at the end."""
+    """Return the text in lower case, with single spaces, 0 for every number, and none of . ! ? at the end."""
     return _NUMBER.sub("0", _SPACE.sub(" ", text.casefold())).strip().rstrip(".!? ") or text
 
 
@@ -297,7 +297,11 @@ def _candidates(text: np.ndarray, code: np.ndarray, count: int) -> Iterator[tupl
 
 
 def _are_of_one_template(one: list[str], other: list[str]) -> bool:
-    """Return True if two texts, given as words, differ in a few short slots or in few of their words."""
+    """Return True if two texts, given as words, differ in few of their words, or in a few short slots.
+
+    Texts that differ in slots must share half of the longer text's words. Any two texts must share four
+    words.
+    """
     longer = max(len(one), len(other))
     changes = SequenceMatcher(None, one, other, autojunk=False).get_opcodes()
     kept = 0

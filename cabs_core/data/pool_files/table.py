@@ -82,6 +82,7 @@ class PluginSource(Strict):
 
     @model_validator(mode="after")
     def _has_its_table(self) -> PluginSource:
+        """Raise ValueError if the source reads a table and `path` names none."""
         if sources()[self.kind].table and not self.path:
             raise ValueError(f"kind {self.kind!r} needs path, the table to read (.parquet, .csv or .jsonl)")
         return self
@@ -158,6 +159,7 @@ class TablePool(ReplayedPool):
         return self.missing == "predict"
 
     def _why_one_fold(self) -> str:
+        """Return the reason why the prompts can be split in one way only, or '' if folds can be made."""
         if self.later_models:
             return "later_models play one stream that changes in its middle"
         return super()._why_one_fold()
@@ -170,6 +172,7 @@ class TablePool(ReplayedPool):
         return names
 
     def _faults(self) -> Iterator[str]:
+        """Yield a message for each fault of fields that do not fit each other."""
         yield from super()._faults()
         yield from faults_of_prices(self.prices, self.cost_per_call, self.missing)
         yield from faults_of_range(self.score_range)

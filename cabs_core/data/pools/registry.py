@@ -92,7 +92,8 @@ def add_pool(file: Path, today: str | None = None) -> Added:
 
     Args:
         file: the pool file.
-        today: today's model, written into the copy as the field `today`. None adds no such field.
+        today: today's model, written into the copy as the field `today`. None adds no such field. The field
+            is checked only in the written copy, which stays if the check fails.
 
     Raises:
         PoolError: the file is not a valid pool, another pool file has its name, or `today` cannot be added

@@ -1,4 +1,7 @@
-"""Refuses tables of battles, in which a row says which of two models won. That is no score of an answer."""
+"""Refuses tables of battles, in which a row says which of two models won. That is no score of an answer.
+
+A table of battles is recognised by the names of its columns.
+"""
 
 import re
 
@@ -19,7 +22,7 @@ _PAIRS_ALONE = (("left", "right"), ("chosen", "rejected"), ("responsea", "respon
 
 
 def plain(name: str) -> str:
-    """Return a name without case and separators.
+    """Return a name in lower case with the characters a to z and 0 to 9 alone.
 
     Examples:
         >>> plain("response.statusCode") == plain("Response_Status_Code")
@@ -29,10 +32,10 @@ def plain(name: str) -> str:
 
 
 def refuse_battles(table: Table) -> None:
-    """Raise an error for a table of battles between two models.
+    """Raise an error for a table of battles between two models, by the names of its columns.
 
     Raises:
-        DataError: the rows of the table compare a pair of models.
+        DataError: two columns have the names of one of the known pairs.
     """
     names = {plain(name): name for name in table.columns}
     for left, right in (*_PAIRS, *(() if "model" in names else _PAIRS_ALONE)):

@@ -65,7 +65,8 @@ def newest_fifth(
         played: decisions of the option.
 
     Returns:
-        None if either part has too few independent prompts, or if most prompts have the same time.
+        None if no time is known, if either part has fewer than 20 independent prompts, or if equal times put
+        more than 40 % of the prompts among the newest. Prompts without a time belong to neither part.
     """
     baseline = table.baseline()
     pair = Pair.of(table, played.weights, baseline)

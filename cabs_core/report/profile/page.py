@@ -126,7 +126,7 @@ def _facts(o: Outcomes, splits: np.ndarray | None) -> list[tuple[str, str]]:
 
 
 def _ratio(costs: np.ndarray) -> str:
-    """Return how many times as much the dearest model costs as the cheapest one."""
+    """Return the dearest model's cost as a multiple of the cheapest one's, or a text that a model is free."""
     if costs.min() <= 0:
         return "a model is free"
     return f"{costs.max() / costs.min():,.0f}×"

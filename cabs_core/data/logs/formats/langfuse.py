@@ -35,6 +35,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
     """Return (entries of a log, scores outside of the entries).
 
     Observations are entries. Rows of traces give the session and the prompt that an observation leaves out.
+    Scores outside of the entries stand in rows of scores, or in a trace: as its `scores` or as its columns.
     """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
@@ -75,7 +76,10 @@ def _is_trace(record: Record) -> bool:
 
 
 def _is_score(record: Record) -> bool:
-    """Return True if a row is a score: it has a name, a value and the id of what was scored."""
+    """Return True if a row is a score.
+
+    A score has a name, a value or a data type, the id of the scored object, and no field `type`.
+    """
     kind = record.get("dataType") or record.get("data_type")
     has_value = any(key in record for key in ("value", "stringValue", "string_value"))
     has_id = any(key in record for key in _SCORED_IDS)
@@ -83,7 +87,10 @@ def _is_score(record: Record) -> bool:
 
 
 def _loose(score: Record) -> list[Score]:
-    """Return the score in a row of scores as a list, which is empty if the row holds a comment."""
+    """Return the score in a row of scores as a list, which is empty if the row has no value or is a comment.
+
+    Only the nearest object that the row names counts as scored: the observation before trace and session.
+    """
     value = labelled(score)
     if value is None:
         return []
@@ -92,7 +99,7 @@ def _loose(score: Record) -> list[Score]:
 
 
 def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> LoggedCall:
-    """Return an observation as an entry.
+    """Return an observation as an entry, whose session is the trace's id if neither record names a session.
 
     Args:
         number: number of its record in the file, from 1.
@@ -168,7 +175,7 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
 
 
 def _unpriced(call: LoggedCall) -> bool:
-    """Return True if the total cost of a call is 0 and its cost details are there but empty.
+    """Return True if the total cost of a call is 0 and its cost details are there but hold no number.
 
     Langfuse then knows no price of the model.
     """

@@ -93,7 +93,9 @@ def remote_files() -> tuple[RemoteFile, RemoteFile]:
 
 
 def read(source: OpenLlmSource) -> RawOutcomes:
-    """Return the leaderboard's outcomes from the downloaded or mirrored files, aligned and with costs.
+    """Return the leaderboard's outcomes from the downloaded or mirrored files, with costs.
+
+    Rows are aligned between models unless `source.published_order` is True.
 
     A cost is the input tokens of the full prompt times the price. The models' tokenizers are not part of the
     data, so a prompt's token count is the mean count that the paper implies, times the ratio of the prompt's
