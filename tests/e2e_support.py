@@ -50,6 +50,8 @@ LAUNCH = """mutation($p: ExecutionParams!) { launchRun(executionParams: $p) {
 #: asks for a run of each partition
 BACKFILL = """mutation($p: LaunchBackfillParams!) { launchPartitionBackfill(backfillParams: $p) {
   __typename ... on LaunchBackfillSuccess { backfillId } ... on PythonError { message } } }"""
+_LAST_TICK = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor { sensorState {
+  ticks(limit: 1) { status } } } } }"""
 _SENSOR = """query($s: SensorSelector!) { sensorOrError(sensorSelector: $s) { ... on Sensor {
   sensorState { id } } } }"""
 
@@ -66,10 +68,22 @@ class Dev(DevServer):
             self._switch("startSensor(sensorSelector: $s)", s=sensor_selector(sensor))
 
     def switch_off(self, *sensors: str) -> None:
-        """Stop sensors."""
+        """Stop sensors, and wait until their last ticks have ended and no run is under way.
+
+        A tick that had begun before would otherwise ask for a run in the middle of the test.
+        """
         for sensor in sensors:
             state = self.query(_SENSOR, s=sensor_selector(sensor))["sensorOrError"]["sensorState"]
             self._switch("stopSensor(id: $id)", id=state["id"])
+        for sensor in sensors:
+            wait_for(f"the last tick of {sensor}", lambda sensor=sensor: self._has_ended(sensor), 180)
+        ended = {"SUCCESS", "FAILURE", "CANCELED"}
+        wait_for("the last run", lambda: all(run["status"] in ended for run in self.runs()), 180)
+
+    def _has_ended(self, sensor: str) -> bool:
+        """Return whether the newest tick of a sensor has ended, or there is none."""
+        state = self.query(_LAST_TICK, s=sensor_selector(sensor))["sensorOrError"]["sensorState"]
+        return all(tick["status"] != "STARTED" for tick in state["ticks"])
 
     def _switch(self, call: str, **variables: Any) -> None:
         kind = "$s: SensorSelector!" if "s" in variables else "$id: String!"
