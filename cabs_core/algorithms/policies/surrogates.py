@@ -67,7 +67,8 @@ class SurrogateData(NamedTuple):
         margins: [n, K], factors that turn predictions into utilities: ones if the models learn utilities.
         rewards: [n, K], realised clipped utilities. scores: [n, K], realised scores.
         prices: [n, K], rho times the predicted costs. affinity: [n, K], predicted scores.
-        deltas: [n, K, K], output of the propagation head: played arm, then arm that its score predicts.
+        deltas: float32 [n, K, K], output of the propagation head: played arm, then arm that its score
+            predicts.
     """
 
     contexts: np.ndarray
@@ -132,10 +133,15 @@ class SurrogatePolicy(Policy):
         return self.dim
 
     def resized(self) -> None:
-        """Allocate `row` anew for today's arms, with contexts of ones and zeros elsewhere."""
+        """Allocate `row` anew for today's arms, with contexts of ones and zeros elsewhere.
+
+        The deltas are float32, as those of a stream, so that requests and replays run the same machine code:
+        another type would be compiled a second time, for some 7 s.
+        """
         k = len(self.arms)
         tables = {name: np.zeros((1, k)) for name in SurrogateData._fields}
-        tables |= {"contexts": np.ones((1, self.context_width())), "deltas": np.zeros((1, k, k))}
+        tables["contexts"] = np.ones((1, self.context_width()))
+        tables["deltas"] = np.zeros((1, k, k), dtype=np.float32)
         self.row = SurrogateData(**tables)
 
     def inputs(self, request: Request) -> Inputs:
