@@ -1,6 +1,5 @@
 """`cabs run`."""
 
-import atexit
 import gc
 import json
 import time
@@ -34,8 +33,6 @@ def run(
     Progress goes to the standard error output.
     """
     gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
-    # the interpreter searches a million objects for garbage several times when it ends, for 2.5 s in all
-    atexit.register(gc.freeze)
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.pipeline.pages import page_parts
 
