@@ -32,7 +32,8 @@ class Secrets:
         """Return the keys of all models of an upstreams file, which are read from the environment."""
         models = (*upstreams.models.values(), *upstreams.embeddings.values())
         names = {model.key_env for model in models if model.key_env is not None}
-        return cls(key for name in names if (key := secret(name)) is not None)
+        keys = (secret(name) for name in names)
+        return cls(key for key in keys if key is not None)
 
     def removed(self, content: bytes) -> bytes:
         """Return bytes in which every key is replaced."""

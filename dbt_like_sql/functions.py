@@ -26,9 +26,12 @@ Column: TypeAlias = pa.ChunkedArray
 
 def register(connection: duckdb.DuckDBPyConnection) -> None:
     """Register every function and macro with a DuckDB connection."""
-    number, doubles, point = "DOUBLE", "DOUBLE[]", "STRUCT(cost DOUBLE, score DOUBLE)[]"
+    number = "DOUBLE"
+    doubles = "DOUBLE[]"
+    point = "STRUCT(cost DOUBLE, score DOUBLE)[]"
     error = f"STRUCT({', '.join(f'{name} DOUBLE' for name in _ERROR)})"
-    rows, columns = PythonUDFType.NATIVE, PythonUDFType.ARROW
+    rows = PythonUDFType.NATIVE
+    columns = PythonUDFType.ARROW
     functions: tuple[tuple[str, PythonUDFType, Callable[..., Any], list[str], str], ...] = (
         ("ratio_error", columns, _ratio_error, [doubles] * 3, error),
         ("aiq_bootstrap_se", columns, _aiq_bootstrap_se, [doubles] * 4 + [number] * 3, number),

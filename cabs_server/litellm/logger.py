@@ -172,7 +172,8 @@ class CabsLogger(CustomLogger):
             # a copy: the caller's own dict may serve several calls
             keywords[key] = {**(keywords.get(key) or {}), _MARK: routed.id}
             for name in ("litellm_metadata", "metadata"):
-                if isinstance(about := keywords.get(name), dict) and TEXT_FIELD in about:
+                about = keywords.get(name)
+                if isinstance(about, dict) and TEXT_FIELD in about:
                     keywords[name] = {field: value for field, value in about.items() if field != TEXT_FIELD}
             if call:
                 self._remember(caller, call, Attempt(routed.id, routed.model, why, bool(routed.marked)))
@@ -278,7 +279,8 @@ class CabsLogger(CustomLogger):
         """Return the owner (`caller_of`) by the key that the proxy keeps in a call's metadata."""
         metadata = [keywords.get(name) for name in ("litellm_metadata", "metadata")]
         keys = [about.get("user_api_key_auth") for about in metadata if isinstance(about, dict)]
-        return next((name for key in keys if (name := self.caller_of(key)) is not None), None)
+        owners = (self.caller_of(key) for key in keys)
+        return next((owner for owner in owners if owner is not None), None)
 
     async def _left(
         self, by_arm: dict[str, dict[str, Any]], caller: str | None, call: str | None
@@ -381,9 +383,9 @@ class CabsLogger(CustomLogger):
         """
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
-        if unknown := sorted(
-            {str(n) for n in names if n not in self.router.arms} | (set(self.router.arms) - set(names))
-        ):
+        deployed_only = {str(name) for name in names if name not in self.router.arms}
+        unknown = sorted(deployed_only | (set(self.router.arms) - set(names)))
+        if unknown:
             raise RouterError(
                 f"model group {group!r}: {unknown[0]!r} is a deployment or a model of the router, but not "
                 f"both; the router knows {', '.join(self.router.arms)}: set model_info.id of every "
