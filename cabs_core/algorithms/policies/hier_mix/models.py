@@ -9,7 +9,7 @@ Let C_j be the conditional covariance of arm j's deviation, m_j its conditional 
 prior variances. Then a score is y = u_j'w0 + x'm_j + noise of variance noise + x'C_j x, with u_j = V^-1 C_j
 x. This is a row for w0, and (x, y) is a row for arm j.
 
-    residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`OFFSETS`)
+    residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`Offset`)
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
 
 docs/hier-mix.md, "Models that became better", explains how the option `changes` finds out that the model
@@ -20,6 +20,7 @@ K arms, d features, C residual models, G entries of `STEPS`; z [d] is the scaled
 Covariances are lower triangles.
 """
 
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -28,8 +29,6 @@ from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.regression.ridge import dot, product, quadratic
 from cabs_core.base.compiled.jit import kernel
 
-#: offsets of a residual model (`hier_mix.policy.Correction`); the kernels know their places here
-OFFSETS = ("none", "mean", "static", "parallel", "shrunk", "ease", "ridge")
 #: moves of an arm's level, in units of the score; the first is none
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 #: prior probability that an arm's level has moved
@@ -46,6 +45,18 @@ LEAST_GAP = 0.01
 CLIP = 0.02
 #: most that the purse holds: one right answer
 MOST = 1.0
+
+
+class Offset(IntEnum):
+    """Offsets of a residual model, by the names of `hier_mix.policy.Correction` (`offset_of`)."""
+
+    NONE = 0
+    MEAN = 1
+    STATIC = 2
+    PARALLEL = 3
+    SHRUNK = 4
+    EASE = 5
+    RIDGE = 6
 
 
 class Anchored(NamedTuple):
@@ -75,7 +86,7 @@ class Residual(NamedTuple):
         cov_arm, mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1], covariance of the arms' deviations given
             w0, and their mean at w0 = 0 (C_j and m_j of the module).
         prior: [C, d + 1], prior variances of the deviations.
-        kind: [C], number of the offset in `OFFSETS`.
+        kind: [C], an `Offset` for each model.
         ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
     """
 
@@ -178,20 +189,20 @@ def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarr
     parallel and static; ease: 0.5 + ease; ridge: the arm's ridge prediction.
 
     Args:
-        kind: number in `OFFSETS`. base: static prediction. level: mean score. ease: see `ease_of`.
+        kind: an `Offset`. base: static prediction. level: mean score. ease: see `ease_of`.
         ridge: [d + 1] of the arm. x: [d + 1] = [1, z].
     """
-    if kind == 0:
+    if kind == Offset.NONE:
         return 0.5
-    if kind == 1:
+    if kind == Offset.MEAN:
         return level
-    if kind == 2:
+    if kind == Offset.STATIC:
         return base
-    if kind == 3:
+    if kind == Offset.PARALLEL:
         return level + ease
-    if kind == 4:
+    if kind == Offset.SHRUNK:
         return level + ease + 0.5 * (base - level - ease)
-    if kind == 5:
+    if kind == Offset.EASE:
         return 0.5 + ease
     value: float = dot(ridge, x)
     return value

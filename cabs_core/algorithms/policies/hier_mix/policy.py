@@ -33,10 +33,10 @@ from pydantic import Field, model_validator
 
 from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.hier_mix.models import (
-    OFFSETS,
     STEPS,
     Anchored,
     Changes,
+    Offset,
     Residual,
     eases,
     forget_changes,
@@ -310,10 +310,10 @@ class HierMix(CompiledPolicy):
             )
         shared = np.array([[m.level, *[m.context] * d] for m in models]) ** 2
         arm = np.array([[m.arm, *[m.arm_context] * d] for m in models]) ** 2
-        kinds = np.array([OFFSETS.index(m.offset) for m in models], dtype=np.int64)
+        kinds = np.array([Offset[m.offset.upper()] for m in models], dtype=np.int64)
         ridge = np.zeros((k, d + 1))
         ridge[:, 0] = 0.5
-        for m in np.flatnonzero(kinds == OFFSETS.index("ridge")):
+        for m in np.flatnonzero(kinds == Offset.RIDGE):
             if offline is not None and len(offline):
                 weight = models[m].power / self.constants.noise
                 key = ("hier_mix ridge", *arm[m, :2], weight)
@@ -439,7 +439,7 @@ class HierMix(CompiledPolicy):
         s = states.learnt
         low = states.POSITIVE
         rounds = states.MOST_ROUNDS
-        kinds = len(OFFSETS) - 1
+        kinds = max(Offset)
         return {
             "scaling": s(2, d),
             "log_weights": s(self.experts),
