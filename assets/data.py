@@ -13,7 +13,7 @@ from cabs_dagster import partitions, specs
 from cabs_dagster.checks import checked, data_results, instrument_result
 from cabs_dagster.columns import declared, lineage
 from cabs_dagster.job_names import COLLECT
-from cabs_dagster.metadata import guarded, left_out, of_job, pool_of, stage_result
+from cabs_dagster.metadata import guarded, left_out, pool_of, runs_in_job, stage_result
 from cabs_dagster.names import Declared, declare, named
 from cabs_dagster.resources import CABS, CabsResource, cabs_of
 from cabs_dagster.specs import PAYS, StageConfig
@@ -29,7 +29,7 @@ SPLITS_FROM = {
     "split": [("outcomes", "prompt"), ("outcomes", "task")],
 }
 
-with specs.preview("freshness policies"):
+with specs.without_preview_warnings("freshness policies"):
     MONTHLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=35), warn_window=timedelta(days=31))
 
 
@@ -112,7 +112,7 @@ def _paid(
     Raises:
         dg.Failure: calls are missing, and neither the job nor the run's config pays for them.
     """
-    if not config.pay and not of_job(context, PAYS):
+    if not config.pay and not runs_in_job(context, PAYS):
         chain = cabs.chain(pool_of(context))
         status = chain.status(chain.stage(name))
         if config.force or status.state != "fresh":

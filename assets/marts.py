@@ -67,7 +67,7 @@ def _declared(columns: Iterable[Column]) -> dict[str, Any]:
 
 def _linked(model: SqlModel) -> dict[str, Any]:
     """Return metadata with a link to the SQL file of a model."""
-    with specs.preview("code references"):
+    with specs.without_preview_warnings("code references"):
         reference = dg.LocalFileCodeReference(file_path=str(model.path), line_number=1, label=model.path.name)
         return {"dagster/code_references": dg.CodeReferencesMetadataValue(code_references=[reference])}
 
@@ -140,7 +140,7 @@ def _verdicts() -> Callable[..., Any]:
 
 def _observing(name: str, nodes: Sequence[dg.AssetSpec]) -> Callable[..., Any]:
     """Return Dagster's decorator of a step that observes assets which have nothing but a data version."""
-    with specs.preview("observable sources"):
+    with specs.without_preview_warnings("observable sources"):
         decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)}, name=step(name), specs=nodes, can_subset=True
         )

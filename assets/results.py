@@ -17,7 +17,7 @@ from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.artifacts import Marts
 
-with specs.preview("freshness policies"):
+with specs.without_preview_warnings("freshness policies"):
     _WEEKLY = dg.FreshnessPolicy.time_window(fail_window=timedelta(days=9), warn_window=timedelta(days=8))
 
 

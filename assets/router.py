@@ -16,7 +16,7 @@ from cabs_core.pipeline.chain_order import DEPLOYED, ESTIMATES
 from cabs_dagster import partitions, specs
 from cabs_dagster.checks import check_specs, checked, deployment_results, router_results
 from cabs_dagster.job_names import DEPLOY, JOIN
-from cabs_dagster.metadata import FOUND, figures, guarded, observe_nothing, of_job, pool_of, stage_result
+from cabs_dagster.metadata import FOUND, figures, guarded, observe_nothing, pool_of, runs_in_job, stage_result
 from cabs_dagster.names import declare, key, named, step
 from cabs_dagster.resources import CABS, cabs_of
 from cabs_dagster.specs import DEPLOYS, EVALUATES, JOINS, StageConfig
@@ -57,7 +57,7 @@ def router(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[A
 
 def _observed_asset() -> Callable[..., Any]:
     """Return Dagster's decorator of the step that observes, replaces and extends the deployed router."""
-    with specs.preview("observable sources"):
+    with specs.without_preview_warnings("observable sources"):
         decorator: Callable[..., Any] = dg.multi_observable_source_asset(
             required_resource_keys={named(CABS)},
             name=step(DEPLOYED),
@@ -90,7 +90,7 @@ def deployed_router(context: dg.AssetExecutionContext) -> Iterator[Any]:
     Only the job that deploys promotes the new router. Checks that run alone promote nothing.
     """
     with guarded():
-        if of_job(context, JOINS):
+        if runs_in_job(context, JOINS):
             yield _joined(context)
         else:
             yield from _compared(context)
@@ -122,7 +122,7 @@ def _compared(context: dg.AssetExecutionContext) -> Iterator[Any]:
     from cabs_core.pipeline.stages.deployment import deploy  # here: loading stays quick
 
     checks = {check.name for check in context.selected_asset_check_keys}
-    promotes = bool(context.selected_asset_keys) and of_job(context, DEPLOYS)
+    promotes = bool(context.selected_asset_keys) and runs_in_job(context, DEPLOYS)
     deployment = deploy(cabs_of(context).chain(pool_of(context)), only_compare=not promotes)
     results = [result for result in deployment_results(deployment) if result.check_name in checks]
     if not context.selected_asset_keys:
@@ -184,6 +184,6 @@ def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterat
             yield stage_result(context, cabs, ESTIMATES, config.force)[2]
         except dg.Failure as failure:
             logged = cabs.chain(pool_of(context)).pool.logged
-            if logged or of_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
+            if logged or runs_in_job(context, EVALUATES) or not isinstance(failure.__cause__, DataError):
                 raise
             observe_nothing(context, ESTIMATES, str(failure.__cause__))

@@ -18,7 +18,7 @@ from cabs_dagster.progress import progress_logger
 from cabs_dagster.resources import ALERTS, CABS, TABLES, AlertResource, CabsResource
 from cabs_dagster.schedules import schedules
 from cabs_dagster.sensors import sensors
-from cabs_dagster.specs import preview
+from cabs_dagster.specs import without_preview_warnings
 from cabs_dagster.tables import CabsTables
 
 #: metadata with the links of an asset to its source
@@ -44,7 +44,7 @@ def assets(source: SourceHost | None = None) -> list[Any]:
     made = [_linked(declared) for declared in _declared()]
     if source is None:
         return made
-    with preview("code references"):
+    with without_preview_warnings("code references"):
         return list(
             dg.link_code_references_to_git(
                 made, source.url, source.branch, _InRepository(), platform=source.platform
@@ -67,7 +67,7 @@ def _linked(declared: Declared) -> Any:
     made = declared.define()
     if declared.function is None:
         return made
-    with preview("code references"):
+    with without_preview_warnings("code references"):
         step = dg.LocalFileCodeReference(
             file_path=str(Path(inspect.getfile(declared.function)).resolve()),
             line_number=declared.function.__code__.co_firstlineno,

@@ -18,7 +18,7 @@ from cabs_dagster import partitions
 from cabs_dagster.metadata import table
 from cabs_dagster.names import key, named, step
 from cabs_dagster.resources import CABS, TABLES
-from cabs_dagster.specs import preview
+from cabs_dagster.specs import without_preview_warnings
 from dbt_like_sql.runner import SqlModel
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
         asset: a key of `_TEXTS`. The checks have the partitions of the asset.
     """
     where = partitions.pool_by_rho() if asset == "replay" else partitions.pools()
-    with preview("partitioned asset checks"):
+    with without_preview_warnings("partitioned asset checks"):
         return [
             dg.AssetCheckSpec(
                 name, asset=key(asset), partitions_def=where, blocking=name in _BLOCKING, description=text
@@ -118,7 +118,7 @@ def checked(
 
 
 #: assets with one partition a pool, in the order in which they are made, whose checks can run alone
-OF_POOLS = tuple(asset for asset in _TEXTS if asset != "replay")
+POOL_ASSETS = tuple(asset for asset in _TEXTS if asset != "replay")
 
 
 def data_results(

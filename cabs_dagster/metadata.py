@@ -223,7 +223,7 @@ def left_out(
     return nothing_to_do(context, name, "this pool collects nothing")
 
 
-def of_job(context: dg.AssetExecutionContext, stage: str) -> bool:
+def runs_in_job(context: dg.AssetExecutionContext, stage: str) -> bool:
     """Return whether a run has this value in the tag `STAGE_TAG`, which the runs of one job have."""
     return context.run.tags.get(STAGE_TAG) == stage
 

@@ -114,7 +114,7 @@ FRESHNESS = " Its freshness is the asset's, not a pool's: one pool that was made
 
 
 @contextmanager
-def preview(feature: str) -> Iterator[None]:
+def without_preview_warnings(feature: str) -> Iterator[None]:
     """Silence Dagster's preview and beta warnings while the context lasts.
 
     Args:

@@ -255,7 +255,7 @@ def _make(page: Report | Leaderboard, work: Callable[[Path], dict[str, Any]], op
     if found.state == "fresh" and found.record is not None and not options.force:
         return Made(found.record, page.store.folder(page.parts), True)
     record = produce(page.store, page.parts, page.recipe(), work, options.run_id)
-    return Made(record, page.store.produced(page.parts, record), False, found.reasons)
+    return Made(record, page.store.written_folder(page.parts, record), False, found.reasons)
 
 
 def _not_public(marts: Path, record: Record) -> list[str]:

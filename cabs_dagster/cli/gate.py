@@ -80,7 +80,7 @@ class _Gate:
         self.planner = planner_of(self.store, [pool_file])
         self.chain = self.planner.chains[self.pool.name]
         self.rhos = tuple(rho for rho in rhos or self.pool.replay.rhos if _is_replayed(self.chain, rho))
-        self.made = [asset for asset in checks.OF_POOLS if _is_made(self.chain, asset)]
+        self.made = [asset for asset in checks.POOL_ASSETS if _is_made(self.chain, asset)]
         replays = [_REPLAY] if self.rhos else []
         self.fault, self.waiting = _first_fault(self.planner, self.pool.name, [*self.made, *replays])
         self.cases: list[Case] = []

@@ -146,7 +146,7 @@ class ModelRun:
             self.state = "ok"
             self.unanswered = 0
 
-    def began(self) -> None:
+    def start_clock(self) -> None:
         """Start the clock that measures the seconds since the model's last answer."""
         self._since = time.monotonic()
 
@@ -304,7 +304,7 @@ async def _run_model(
     notify: Callable[[str], None],
 ) -> None:
     """Make all calls to one model that have no answer, `limit.concurrency` of them at a time."""
-    run.began()
+    run.start_clock()
     waiting = _unanswered(run, iter(calls), store, progress)
 
     async def worker() -> None:

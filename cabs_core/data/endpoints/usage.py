@@ -30,7 +30,7 @@ _MOST_STEPS = 100
 #: A count that is written as text.
 _DIGITS = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 #: Names of the count of all input tokens, in the order in which they are looked for.
-INPUT = (
+INPUT_NAMES = (
     "prompt_tokens",  # OpenAI and nearly everyone
     "promptTokenCount",  # Gemini
     "prompt_token_count",  # Gemini's Python client, Llama on Bedrock
@@ -44,7 +44,7 @@ INPUT = (
     "total_input_tokens",  # Gemini's interactions
 )
 #: Names of the count of all output tokens, in the order in which they are looked for.
-OUTPUT = (
+OUTPUT_NAMES = (
     "completion_tokens",
     "completionTokens",
     "output_tokens",
@@ -57,7 +57,7 @@ OUTPUT = (
     "total_output_tokens",
 )
 #: Names of the count of input and output together.
-TOTAL = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
+TOTAL_NAMES = ("total_tokens", "totalTokens", "totalTokenCount", "total_token_count")
 #: Gemini's count of the answer, without its reasoning.
 _ANSWER = ("candidatesTokenCount", "candidates_token_count")
 #: Tokens of tools' results, which Gemini counts in addition to the prompt.
@@ -176,9 +176,9 @@ _OUTPUT_DETAILS = (
 )
 #: All fields of a usage block from which tokens are counted.
 FIELDS = (
-    *INPUT,
-    *OUTPUT,
-    *TOTAL,
+    *INPUT_NAMES,
+    *OUTPUT_NAMES,
+    *TOTAL_NAMES,
     *_ANSWER,
     *_TOOLS,
     *_CACHED,
@@ -345,19 +345,19 @@ def tokens_of(usage: Any) -> Tokens | None:
     if billed:
         usage = {**usage, **billed}
     counts = _counts(usage)
-    input_name = next((name for name in INPUT if name in counts), None)
+    input_name = next((name for name in INPUT_NAMES if name in counts), None)
     if input_name is None:
         return None
     tokens_in = counts[input_name]
-    output = _first_count(counts, OUTPUT)
-    total = _first_count(counts, TOTAL)
+    output = _first_count(counts, OUTPUT_NAMES)
+    total = _first_count(counts, TOTAL_NAMES)
     input_details = _counts(_block(usage, _INPUT_DETAILS))
     output_details = _counts(_block(usage, _OUTPUT_DETAILS))
     reasoning = _first_count(output_details, _REASONING) or _first_count(counts, _REASONING) or 0.0
     if any(name in usage for name in _ANSWER) or (output is None and input_name == "promptTokenCount"):
         output = (_first_count(counts, _ANSWER) or 0.0) + reasoning
     if output is None:
-        if total is None or any(usage.get(name) is not None for name in OUTPUT):
+        if total is None or any(usage.get(name) is not None for name in OUTPUT_NAMES):
             return None
         output = 0.0
     tokens_in += _first_count(counts, _TOOLS) or 0.0
@@ -476,7 +476,7 @@ def _written_by_life(usage: Mapping[str, Any]) -> dict[str, float]:
             life = "1h"
         else:
             life = "5m"
-        lives[life] = lives.get(life, 0.0) + (_first_count(_counts(item), INPUT) or 0.0)
+        lives[life] = lives.get(life, 0.0) + (_first_count(_counts(item), INPUT_NAMES) or 0.0)
     return lives
 
 
@@ -664,12 +664,12 @@ def reported_output(usage: Mapping[str, Any]) -> float | None:
 
     Return None if the block has no sound count of the output.
     """
-    return _first_count(_counts(usage), OUTPUT)
+    return _first_count(_counts(usage), OUTPUT_NAMES)
 
 
 def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
     """Return a usage block whose sound count of the output, if it has one, is raised to at least `least`."""
-    name = next((name for name in OUTPUT if as_count(usage.get(name)) is not None), None)
+    name = next((name for name in OUTPUT_NAMES if as_count(usage.get(name)) is not None), None)
     if name is None:
         return usage
     return {**usage, name: max(usage[name], least)}

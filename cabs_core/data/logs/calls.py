@@ -15,10 +15,10 @@ import pandas as pd
 from cabs_core.data.endpoints.request import chat_text
 from cabs_core.data.endpoints.usage import (
     FIELDS,
-    INPUT,
+    INPUT_NAMES,
     MORE_FIELDS,
-    OUTPUT,
-    TOTAL,
+    OUTPUT_NAMES,
+    TOTAL_NAMES,
     Tokens,
     read_usage,
     tokens_of,
@@ -367,7 +367,7 @@ def token_counts(call: LoggedCall, form: Format) -> tuple[Any, Any, Any]:
     if counted is not None:
         return counted.input, counted.output, None
     reported = [block for block in _usage_blocks(call, form) if block]
-    kinds = ((INPUT, form.input_tokens), (OUTPUT, form.output_tokens), (TOTAL, form.tokens))
+    kinds = ((INPUT_NAMES, form.input_tokens), (OUTPUT_NAMES, form.output_tokens), (TOTAL_NAMES, form.tokens))
     found: list[Any] = []
     for names, paths in kinds:
         value = next((block[name] for block in reported for name in names if name in block), None)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cabs_core.data.endpoints.usage import INPUT
+from cabs_core.data.endpoints.usage import INPUT_NAMES
 from cabs_core.data.logs.calls import failed_by_status, http_status, is_yes, says_something, word_of
 from cabs_core.data.tables.battles import plain
 from cabs_core.data.tables.dotted import parsed
@@ -189,7 +189,7 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
     for what in ("trace", "id"):
         found.columns[what] = found.columns[what][:3]
     if not found.columns["usage"] and "usage" not in chosen:
-        flat = [name for name in table.columns if name in INPUT]
+        flat = [name for name in table.columns if name in INPUT_NAMES]
         found.columns["usage"] = [""] if flat else []
     return found
 

@@ -57,7 +57,7 @@ def expand(module: str) -> Iterator[str]:
 _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 
 
-def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
+def _strip_and_yield_imports(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Drop docstrings and `if TYPE_CHECKING:` blocks below a node in place, and yield the remaining imports.
 
     An import is (module, name), with an empty name for `import module`.
@@ -74,7 +74,7 @@ def _keep_behaviour(node: ast.AST) -> Iterator[tuple[str, str]]:
                 yield from ((alias.name, "") for alias in child.names)
             elif isinstance(child, ast.ImportFrom) and child.module and child.level == 0:
                 yield from ((child.module, alias.name) for alias in child.names)
-            yield from _keep_behaviour(child)
+            yield from _strip_and_yield_imports(child)
         block[:] = statements or [ast.Pass()] if block else []
 
 
@@ -126,7 +126,7 @@ def _parsed(path: Path, stamp: tuple[int, ...]) -> SourceCode:
     known = _known()
     if key not in known:
         tree = ast.parse(source, filename=str(path))
-        imports = tuple(dict.fromkeys(_keep_behaviour(tree)))
+        imports = tuple(dict.fromkeys(_strip_and_yield_imports(tree)))
         body = ast.dump(tree, annotate_fields=False)
         known[key] = hashlib.sha256(body.encode()).hexdigest(), imports
     behaviour, names = known[key]

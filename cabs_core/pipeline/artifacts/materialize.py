@@ -82,7 +82,9 @@ def make_artifact(
 
     record = produce(chain.store, target.parts, recipe, work, options.run_id)
     chain.forget(target)
-    return Made(record, chain.store.produced(target.parts, record), False, status.reasons or ("forced",))
+    return Made(
+        record, chain.store.written_folder(target.parts, record), False, status.reasons or ("forced",)
+    )
 
 
 def _give_back() -> None:

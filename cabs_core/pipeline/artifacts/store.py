@@ -143,7 +143,7 @@ class ArtifactStore:
             return None
         return cached
 
-    def produced(self, parts: Parts, record: Record) -> Path:
+    def written_folder(self, parts: Parts, record: Record) -> Path:
         """Return the local folder of an artifact that this process wrote, without reading the store again."""
         if self.remote:
             return self._cached(parts, record)

@@ -13,7 +13,7 @@ from collect_support import Running, write_pool
 from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.commands.collect_cli import collect
 from cabs_dagster.build import build_defs
-from cabs_dagster.checks import OF_POOLS
+from cabs_dagster.checks import POOL_ASSETS
 from cabs_dagster.cli.gate import run_checks
 from cabs_dagster.job_names import COLLECT
 from cabs_dagster.jobs import jobs
@@ -67,5 +67,5 @@ def test_the_command_says_what_was_asked_scored_and_paid(cabs_home: Path, provid
 
 def test_the_gate_knows_every_check_of_the_code_location() -> None:
     checked = {key.asset_key.to_user_string() for key in build_defs().resolve_asset_graph().asset_check_keys}
-    known = {*OF_POOLS, "replay", "replay_audit"}
+    known = {*POOL_ASSETS, "replay", "replay_audit"}
     assert {asset for asset in checked if asset.split("/")[0] not in ("marts", "staging")} == known

@@ -82,10 +82,10 @@ def test_a_file_is_parsed_once_by_all_processes(package: Path, tmp_path: Path, m
     monkeypatch.setattr(sys, "dont_write_bytecode", False)
     (tmp_path / "known.json").write_text("{", encoding="utf-8")  # damaged
     versions = []
-    for reader in (code_versions._keep_behaviour, None):  # the second process reads no tree
+    for reader in (code_versions._strip_and_yield_imports, None):  # the second process reads no tree
         code_versions._known.cache_clear()
         code_versions._parsed.cache_clear()
-        monkeypatch.setattr(code_versions, "_keep_behaviour", reader)
+        monkeypatch.setattr(code_versions, "_strip_and_yield_imports", reader)
         versions.append(code_version(["small_package.a"]))
     assert versions[0] == versions[1]
     code_versions._known.cache_clear()

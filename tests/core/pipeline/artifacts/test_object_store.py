@@ -138,7 +138,9 @@ def test_an_artifact_that_another_run_replaces_meanwhile_is_read_again(s3, cabs_
 
     first = write("one")
     second = write("two")
-    assert (store.produced(parts, first) / "a.txt").read_text() == "one", "what was written stays at hand"
+    assert (store.written_folder(parts, first) / "a.txt").read_text() == "one", (
+        "what was written stays at hand"
+    )
 
     def forget_copies() -> None:
         for copy in (cabs_home / "cache").rglob("a.txt"):
