@@ -85,11 +85,15 @@ def key_of(model: SqlModel) -> str:
 
 
 class Marts:
-    """The SQL models of one artifact store. An object keeps what it read, and sees no later change on disk.
+    """The SQL models of one artifact store.
+
+    An object lists and hashes the files of the source tables once, and reads them again only while they do
+    not fit their records. The records of models are read on every call.
 
     Attributes:
-        folder: where DuckDB reads and writes; a local copy where the store is remote.
-        changed: whether a model was run, so that the database has to be rebuilt.
+        folder: where DuckDB reads and writes. If the store is remote, a local copy that is fetched when the
+            object is made.
+        changed: True if a model was run, so that the database has to be rebuilt.
     """
 
     def __init__(self, store: ArtifactStore):
@@ -119,7 +123,7 @@ class Marts:
 
     @cached_property
     def database_fault(self) -> str:
-        """Fault of the DuckDB file in words, empty if the file is as it was built."""
+        """Fault of the DuckDB file in words at the first access, empty if the file is as it was built."""
         try:
             whole = hash_file(self.database) == self._stamp.read_text(encoding="ascii")
         except (OSError, UnicodeDecodeError):
@@ -136,7 +140,7 @@ class Marts:
         """Return every model as an artifact, each after those that it reads.
 
         Args:
-            database: whether a missing or altered DuckDB file is a fault of every model, so that all are due.
+            database: True if a missing or altered DuckDB file is a fault of every model, so that all are due.
         """
         fault = self.database_fault if database else ""
         models: dict[str, _Model] = {}
@@ -163,9 +167,9 @@ class Marts:
         return stages
 
     def files_in_words(self) -> list[dict[str, Any]]:
-        """Return a row for each source table: its name, what it is, how many files it has, and their hash.
+        """Return a row for each source table: `table`, `what it is`, `files` (their number) and `content`.
 
-        Where a file is missing or was altered, the hash is the reason instead.
+        The content is the hash of the files. If a file is missing or was altered, the content is the reason.
         """
         rows = []
         for source in self._sources:
@@ -179,8 +183,7 @@ class Marts:
         return rows
 
     def files_version(self, asset: str) -> str:
-        """Return a hash of what all source tables of an asset hold now.
-
+        """Return a hash of the content of all source tables of an asset.
         Raises:
             ProvenanceError: see `recipe`.
         """
@@ -237,8 +240,11 @@ class Marts:
 
         Args:
             session: as `Marts.session` gives it.
-            force: whether a fresh model is run, too.
-            run_id: the run that asks, for the model's record.
+            force: True runs a fresh model, too.
+            run_id: id of the run that asks, for the model's record.
+
+        Returns:
+            the model's record and the folder of its file. A test that fails stands in the record.
 
         Raises:
             ProvenanceError: a file that it reads is missing or was altered.
@@ -274,7 +280,8 @@ class Marts:
         """Return the file of a model that was run, stale or not, after comparing the file with its record.
 
         Raises:
-            ProvenanceError: the model is a view, was not run, failed a test, or its file was altered.
+            ProvenanceError: the model is a view, was not run, was run by another version of this software,
+                failed a test, or its file was altered.
         """
         name = key_of(model)
         if model.materialized == "view":
@@ -293,7 +300,7 @@ class Marts:
         return runner.model_path(model.name, self.folder)
 
     def file_faults(self, record: Record) -> list[str]:
-        """Return the tests that a model failed, and what is wrong with its file."""
+        """Return a sentence for each failed test of severity error and each fault of the model's file."""
         faults = [f"{test} failed" for test in failed_tests(record)]
         for name, entry in record.files.items():
             path = self.marts / name
@@ -317,8 +324,7 @@ class Marts:
                 self.store.upload(self.marts, (MARTS,))
 
     def source_hash(self, source: SourceTable) -> str:
-        """Return the hash of the files (or rows) of a source table.
-
+        """Return the hash of the files of a source table, or of the rows of a table of the package.
         Raises:
             ProvenanceError: see `recipe`.
         """
@@ -396,8 +402,9 @@ class Marts:
 
     @cached_property
     def _listed(self) -> dict[str, list[str]]:
-        """{file name: sorted paths below the artifacts folder} of the files of the stages that models read.
+        """Paths of the files of the stages that models read, as {file name: sorted paths}.
 
+        The paths are relative to the artifacts folder.
         Folders whose name begins with a dot are being written, and are left out.
         """
         listed: dict[str, list[str]] = {}
@@ -411,7 +418,7 @@ class Marts:
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
-        """[(path in the store, record)] of the artifacts that the models may read."""
+        """Artifacts that the models may read, as [(path in the store, record)]."""
         records = []
         for path in self._listed.get(RECORD_NAME, ()):
             parts = tuple(path.split("/"))[:-1]
@@ -422,7 +429,7 @@ class Marts:
 
     @cached_property
     def _recorded(self) -> dict[str, dict[str, Record]]:
-        """{file name: {path: record of its artifact}} of the files that stand in `_records`."""
+        """Files that the records name and that were not pruned, as {file name: {path: record}}."""
         recorded: dict[str, dict[str, Record]] = {}
         for parts, record in self._records:
             folder = "/".join(parts)
@@ -431,14 +438,21 @@ class Marts:
         return recorded
 
     def _forget_files(self) -> None:
-        """Forget which files there are and what their records say."""
+        """Forget the cached files and records, so that the next access reads them from disk."""
         for name in ("_listed", "_records", "_recorded"):
             self.__dict__.pop(name, None)
 
 
 @dataclass(frozen=True)
 class _Model:
-    """An SQL model as an artifact. It is made from other models and from the files of all pools."""
+    """An SQL model as an artifact. It is made from other models and from the files of all pools.
+
+    Attributes:
+        store: the models of the artifact store.
+        model: the SQL model.
+        inputs: the models that it reads.
+        database_fault: fault of the DuckDB file in words. Empty if there is none, or if it is no fault here.
+    """
 
     store: Marts
     model: SqlModel
@@ -456,6 +470,7 @@ class _Model:
         return self.store.recipe(self.model, inputs)
 
     def faults(self, record: Record) -> list[str]:
+        """Return the fault of the DuckDB file if there is one, otherwise the faults of the model's file."""
         if self.database_fault:
             return [self.database_fault]
         return self.store.file_faults(record)

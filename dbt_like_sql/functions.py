@@ -55,8 +55,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function for SQL values from one of float64 arrays and numbers.
-
+    """Return a function of SQL values that calls a function of float64 arrays and numbers.
     The function returns None if an argument is null, is empty or has a null inside, or if its result is not
     finite.
     """
@@ -86,7 +85,10 @@ def _lists(column: Column) -> Iterator[np.ndarray | None]:
 
 
 def _ratio_error(tops: Column, bottoms: Column, clusters: Column) -> pa.Array:
-    """Return the standard error of sum(tops) / sum(bottoms) over clusters of queries, for every row."""
+    """Return the standard error of sum(tops) / sum(bottoms) over clusters of queries, for every row.
+
+    A row is a struct of the fields `_ERROR`. It is NULL if a list has no values or the error is not known.
+    """
     rows = zip(*map(_lists, (tops, bottoms, clusters)))
     errors = [
         None if any(values is None for values in row) else _struct(uncertainty.ratio_error(*row))
@@ -104,7 +106,7 @@ def _struct(error: uncertainty.StandardError) -> dict[str, float] | None:
 
 
 def _error(struct: dict[str, float] | None) -> uncertainty.StandardError:
-    """Return the standard error of an SQL struct, or `UNKNOWN` for NULL."""
+    """Return the standard error of an SQL struct, or `UNKNOWN` if the struct is NULL."""
     if not struct:
         return uncertainty.UNKNOWN
     return uncertainty.StandardError(struct["se"], struct["df"], struct["clusters"])
@@ -120,7 +122,7 @@ def _aiq_bootstrap_se(
     low: Column,
     high: Column,
 ) -> pa.Array:
-    """Return for every row the bootstrap standard error of AIQ, see `_one_aiq_bootstrap`."""
+    """Return the bootstrap standard error of AIQ for every row, or NULL if it is not known."""
     rows = zip(*map(_lists, (costs, scores, plays, clusters)), *(c.to_pylist() for c in (points, low, high)))
     return pa.array([_of_row(_one_aiq_bootstrap)(*row) for row in rows], pa.float64())
 
@@ -134,7 +136,9 @@ def _one_aiq_bootstrap(
     low: float,
     high: float,
 ) -> float:
-    """Return the bootstrap standard error of a policy's AIQ, NaN if its points have different queries.
+    """Return the bootstrap standard error of a policy's AIQ.
+
+    Return NaN if the points cannot all have the same number of queries.
 
     Args:
         costs, scores, plays, clusters: values of every query, point after point.
@@ -161,7 +165,7 @@ def _hull(costs: np.ndarray, scores: np.ndarray) -> list[dict[str, float]]:
 
 
 def _known(value: float | None) -> float:
-    """Return a number, NaN for NULL."""
+    """Return the number, or NaN for NULL."""
     if value is None:
         return float("nan")
     return value
@@ -192,7 +196,10 @@ def _two_way_error(
 
 
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
-    """Return the cost regime of a rho on its pool's grid, or on the paper's if the grid does not have it."""
+    """Return the cost regime of a rho on its pool's grid, or None if the rho is NULL.
+
+    The paper's grid takes the place of the pool's if that does not have the rho.
+    """
     if rho is None:
         return None
     return regime_of(rho, grid if grid and rho in grid else None)

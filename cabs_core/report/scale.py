@@ -24,6 +24,7 @@ class _Words:
     compared: str
 
     def __get__(self, scale: Scale, owner: type | None = None) -> str:
+        """Return the words for the scores of `scale`."""
         if scale.against:
             return self.compared.format(scale.against)
         return self.right
@@ -68,7 +69,10 @@ class Scale:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any]) -> Scale:
-        """Return the scale of a pool with these settings, which are its pool file as plain values."""
+        """Return the scale of a pool whose pool file has these settings, as plain values.
+
+        Its scores are comparisons if an entry of `collect.scores` has `against`. The first such entry counts.
+        """
         scores = (settings.get("collect") or {}).get("scores") or ()
         for score in scores:
             if score.get("against"):

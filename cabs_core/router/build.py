@@ -66,8 +66,7 @@ class ChosenPolicy:
     failed: dict[str, str] = field(default_factory=dict)
 
     def evidence(self) -> dict[str, float]:
-        """Return `mean`, `se` and `n` of the paired difference of the chosen policy to the fallback.
-
+        """Return `mean`, `se` and `n` of the chosen policy's paired difference to the best single model.
         Return an empty dict if the standard error is unknown.
         """
         row = next(row for row in self.rows if row["policy"] == self.policy)
@@ -95,12 +94,16 @@ def choose_policy(
 ) -> ChosenPolicy:
     """Choose the deployable policy of largest mean utility on the validation problem.
 
+    In a problem with missing answers, a played model without an answer counts with the utility of
+    `problem.gaps.real_values`.
+
     Args:
         problem: the validation problem. The test split is never looked at.
         policies: candidates. Those that exist in replay only are left out.
         rho: cost sensitivity.
         options: {policy: tuned settings}.
-        seed, latency_weight: as of `replay`.
+        seed: seed of the orders.
+        latency_weight: utility lost per second of latency. 0 needs no latencies.
 
     Raises:
         RouterError: no candidate can be deployed, or none could be played.
@@ -184,7 +187,8 @@ def build_bundle(
         provenance: further entries of `Manifest.provenance`.
 
     Returns:
-        the chosen policy, with the validation figures of every candidate.
+        the chosen policy, with the validation figures of every candidate. A policy that is given, or that
+        the pool file names, is the only candidate.
 
     Raises:
         RouterError: a model has no price, the policy exists in replay only, mode and epsilon do not fit
@@ -195,8 +199,6 @@ def build_bundle(
     policy = policy or defaults.policy
     if epsilon is None:
         epsilon = defaults.epsilon
-    else:
-        epsilon = epsilon
     rho = pool.router_rho if rho is None else float(rho)
     check_mode(mode, epsilon)
     if policy is not None and not is_deployable(policy):
@@ -333,7 +335,10 @@ def _start_policy(pool: ModelPool, ingredients: Ingredients, policy: str, rho: f
 
 
 def _spending(pool: ModelPool, ingredients: Ingredients, policy: str) -> dict[str, list[float]] | None:
-    """Return the mean cost of a request by rho on validation, or None if the pool has one rho only."""
+    """Return the mean cost in USD of a request on validation at several values of rho.
+
+    The dict has the lists `rhos` and `usd` (see `budget.spending`). Return None if the pool has one rho only.
+    """
     low = min(pool.replay.rhos)
     high = max(pool.replay.rhos)
     if low >= high:
@@ -369,8 +374,11 @@ def _is_transformer(encoder: str) -> bool:
 def _neighbours(ingredients: Ingredients, train: np.ndarray, seed: int) -> Neighbours:
     """Return train prompts for explanations, with the scores of the models that answered them.
 
+    The score of a model that did not answer a prompt is NaN.
+
     Args:
         train: rows of the train split.
+        seed: seed of the sample of these rows.
     """
     table = ingredients.outcomes
     scores = table.scores

@@ -80,6 +80,7 @@ def read_decisions(
     Raises:
         DataError: the log cannot be read, a column is absent, a value is impossible, or there is no scored
             decision.
+        ProvenanceError: the bundle is missing or damaged.
     """
     manifest = read_manifest(bundle)
     if is_event_log(place):
@@ -122,7 +123,10 @@ def held_out(inputs: Mapping[str, Path], *, adaptive: bool = False) -> tuple[Log
 
     Args:
         inputs: {stage: folder} of the artifacts outcomes, splits and prompt_embeddings.
-        adaptive: as of `LoggedData`.
+        adaptive: True if the logging policy learned from its own decisions, as of `LoggedData`.
+
+    Returns:
+        the decisions with embeddings, and the text of every decision.
     """
     rows = np.flatnonzero(split_of(inputs) == "test")
     outcomes = outcomes_of(inputs)
@@ -142,6 +146,8 @@ def probabilities(
     fold: int = 0,
 ) -> np.ndarray:
     """Return the probabilities with which a policy, as it starts, would play today's models, `[n, K]`.
+
+    Models that were not available for a decision have probability 0.
 
     Args:
         inputs: {stage: folder} of the artifacts oracles, replay_problem and tuning.
@@ -206,6 +212,9 @@ def evaluate_pool(
         utility), estimator, value, low, high, difference (value minus what the log's own policy earned),
         difference_low, difference_high, no_interval, manski_width (see `Estimate`), refused, n, groups,
         n_eff, max_weight, mean_weight, coverage, assumed, anytime (see `Evaluation`).
+
+    Raises:
+        DataError: the log has no embeddings, or its models are not the pool's.
     """
 
     def play(policy: str, rho: float) -> np.ndarray:
@@ -244,6 +253,7 @@ def evaluate_folds(
     played = []
 
     def play(policy: str, rho: float) -> np.ndarray:
+        """Return the probabilities on the test prompts of all folds, and append all folds' to `played`."""
         target = np.full((len(data), len(data.arms)), np.nan)
         for fold, split in enumerate(folds.splits):
             rows = np.flatnonzero(split != "train")

@@ -44,8 +44,10 @@ class Difference:
         interval_distances: distances from `mean` to the lower and to the upper end of the interval. None
             takes `half_width` times `se` for both.
         least: fewest decisions for a valid interval, so for a promotion.
-        collected: prompts or decisions that have to be collected for one that is compared.
-        unknown: how much smaller and larger the difference may be, because some answers are not known.
+        collected: number of prompts or decisions to collect for each that is compared. It is more than 1 if
+            only the held-out part of a table is compared.
+        unknown: how much smaller and how much larger the difference may be, because some answers are not
+            known. Both are positive.
         method: method of the estimate, in a word.
     """
 
@@ -71,7 +73,10 @@ class Difference:
         return self.mean - self.unknown[0] - below, self.mean + self.unknown[1] + above
 
     def needed(self, margin: float) -> int:
-        """Return the decisions from which on an equally good challenger is promoted in 9 of 10 cases."""
+        """Return the number of decisions from which an equally good challenger is promoted in 9 of 10 cases.
+
+        The number counts the decisions compared so far, and is at least `least`.
+        """
         deviation = self.se * math.sqrt(self.decisions)
         count = float(self.decisions)
         for _ in range(30):  # the width of a confidence sequence depends on the count a little
@@ -152,7 +157,7 @@ def judge(difference: Difference, margin: float) -> Comparison:
 
 
 def _advice(difference: Difference, margin: float, needed: int) -> str:
-    """Return what to collect so that the comparison can tell."""
+    """Return a sentence on the decisions, prompts or answers to collect so that the comparison can tell."""
     if sum(difference.unknown) > margin:
         smallest = difference.mean - difference.unknown[0]
         largest = difference.mean + difference.unknown[1]
@@ -176,8 +181,8 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     """Copy a bundle to `folder` after verifying it, and return its id.
 
     The bundle that lay there is kept as `previous(folder)`. A server that watches `folder` sees the old
-    bundle or the new one. A candidate that lies there already changes nothing.
-
+    bundle or the new one. Nothing is copied if the bundle that lies there has the candidate's id; its files
+    are not verified then.
     Raises:
         StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
         ProvenanceError: the candidate is no bundle, or is damaged.

@@ -30,7 +30,7 @@ _SHARED = {
 
 @cache
 def class_names() -> Mapping[str, str]:
-    """Return {name of the class: name of the policy}, such as `LinUCB`: `lin_ucb`."""
+    """Return {name of the class: name of the policy} of all policies, such as `LinUCB`: `lin_ucb`."""
     return {
         "".join(_CAPITALS.get(part, part.capitalize()) for part in name.split("_")): name
         for name in policies()
@@ -39,12 +39,17 @@ def class_names() -> Mapping[str, str]:
 
 @cache
 def class_of(name: str) -> type[SafePolicy]:
-    """Make the class for a policy's name, such as `lin_ucb`; raise PolicyError if the name is unknown."""
+    """Return the class of a policy's name, such as `lin_ucb`. The first call for a name makes the class.
+
+    Raises:
+        PolicyError: the name is unknown.
+    """
     implementation = policy_class(name)
     record = policies()[split_name(name)[0]]
     options = policy_options(name)
 
     def init(self: SafePolicy, *, arms: Any, preset: str = "", **settings: Any) -> None:
+        """Build the policy from the shared arguments (`_SHARED`) and the options in `settings`."""
         shared = {key: settings.pop(key, default) for key, default in _SHARED.items()}
         chosen = f"{name}@{preset}" if preset else name
         SafePolicy.__init__(self, implementation(chosen, arms=arms, options=settings, **shared))

@@ -25,6 +25,7 @@ LEAST_P = 1e-3
 def affinity(ybar: np.ndarray) -> np.ndarray:
     """Compute R [K, K] from context-only accuracies ybar [K] (appendix, "Affinity and Reward Oracles").
 
+    R_jk = 1 - 2 |ybar_j - ybar_k|.
     The diagonal is -inf, which makes the probability of self loops 1.
     """
     R: np.ndarray = 1.0 - 2.0 * np.abs(ybar[:, None] - ybar[None, :])
@@ -33,12 +34,12 @@ def affinity(ybar: np.ndarray) -> np.ndarray:
 
 
 def expected_graph(R: np.ndarray) -> np.ndarray:
-    """Compute E[A] [K, K], the probability of every edge (Algorithm 1, line 6)."""
+    """Compute E[A] [K, K], the probability sigmoid((1 - R) / 2) of every edge (Algorithm 1, line 6)."""
     return 1.0 / (1.0 + np.exp(-(1.0 - R) / 2.0))
 
 
 def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Draw A [K, K] of zeros and ones (line 6), from uniform draws [K, K] in [0, 1)."""
+    """Return the graph A [K, K] of zeros and ones (line 6) for uniform draws [K, K] in [0, 1)."""
     return (draws < E).astype(np.float64)
 
 
@@ -55,8 +56,11 @@ def exploration(f: np.ndarray, W: np.ndarray, gamma: float) -> np.ndarray:
 def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
     """Return bool [K], True for arms that the appendix's IQR rule retains.
 
+    The rule retains the played arm, and arms whose |delta| is more than kappa interquartile ranges above the
+    upper quartile.
+
     Args:
-        delta: predicted deltas [K]. i: the played arm.
+        delta: predicted deltas [K]. i: the played arm. kappa: number of interquartile ranges.
     """
     others = np.delete(np.abs(delta), i)  # reading: quartiles over the other K - 1 arms
     low, high = np.quantile(others, [0.25, 0.75])
@@ -66,7 +70,11 @@ def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
 
 
 class Ridge:
-    """Ridge regression for every arm: the regression solver RS of the paper with linear models."""
+    """Ridge regression for every arm: the regression solver RS of the paper with linear models.
+
+    Args:
+        penalty: added to the diagonal of every arm's X'X.
+    """
 
     def __init__(self, K: int, d: int, penalty: float = 10.0):
         self.V = np.tile(penalty * np.eye(d), (K, 1, 1))
@@ -78,12 +86,15 @@ class Ridge:
         return np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Predict x'theta_j [K]; reading: clipped to [0, 1], where rewards are, before a policy uses them."""
+        """Predict x'theta_j of every arm [K].
+
+        Reading: predictions are clipped to [0, 1], where rewards are, before a policy uses them.
+        """
         predictions: np.ndarray = np.clip(self.theta @ x, 0.0, 1.0)
         return predictions
 
     def feed(self, j: int, x: np.ndarray, target: float) -> None:
-        """Add a row to the regression of arm j."""
+        """Add the row x [d] with the value `target` to the regression of arm j."""
         self.V[j] += np.outer(x, x)
         self.u[j] += target * x
 
@@ -106,8 +117,11 @@ class PlainCabsC:
     def update(
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
-        """Apply lines 11 to 16, for the surrogates s [K] of line 10 and the deltas [K] that they were made
-        with.
+        """Apply lines 11 to 16 to the neighbours of the played arm.
+
+        Args:
+            p: distribution from which arm i was drawn. s: surrogates [K] of line 10. delta: the deltas [K]
+                from which these surrogates were made.
         """
         theta = self.rs.theta
         retained = keeps(delta, i, self.kappa)
@@ -170,7 +184,11 @@ class PlainCabsD:
     def update(
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
-        """Apply lines 12 to 17, after arm i was drawn from q."""
+        """Apply lines 12 to 17, after arm i was drawn from q.
+
+        Args:
+            p: distributions of both experts [2, K], from `policies`; q is their `mixture`.
+        """
         mu = self.w / self.w.sum()
         q = self.mixture(p)
         self.experts[0].update(x, i, r)  # line 12

@@ -18,7 +18,7 @@ _MOST_KEPT = 8_000_000
 def bootstrap_weights(n: int, replicates: int = REPLICATES, seed: int = 0) -> np.ndarray:
     """Draw n clusters with replacement; return how often each is drawn, float32 `[replicates, n]`, read-only.
 
-    Equal n and seed give equal weights, so that two routers are resampled together.
+    Equal arguments give equal weights, so that two routers are resampled together.
     """
     rng = np.random.Generator(np.random.PCG64([seed, n, replicates]))
     weights = np.empty((replicates, n), dtype=np.float32)
@@ -36,7 +36,7 @@ def bootstrap_ratio(
     replicates: int = REPLICATES,
     seed: int = 0,
 ) -> np.ndarray:
-    """Bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries.
+    """Return bootstrap replicates of sum(numerators) / sum(denominators) over clusters of queries.
 
     Args:
         numerators: `[..., n]`, one value a query.
@@ -46,7 +46,7 @@ def bootstrap_ratio(
         seed: seed of the draws.
 
     Returns:
-        `[..., replicates]`. A replicate is NaN or infinite if its denominator is 0.
+        `[..., replicates]`. A replicate is NaN or infinite if the denominators of all its clusters are 0.
     """
     numerators = np.asarray(numerators, dtype=np.float64)
     if denominators is None and clusters is not None:
@@ -56,17 +56,22 @@ def bootstrap_ratio(
     resampled = _resampled_mean(top, weights)
     if denominators is None:
         return resampled
+    bottom = cluster_sums(denominators, clusters)
+    resampled_bottom = _resampled_mean(bottom, weights)
+    # a replicate of zeros only would be rounding noise, because `_resampled_mean` centres the values
+    has_only_zeros = (bottom != 0).astype(np.float32) @ weights.T == 0
+    resampled_bottom[has_only_zeros] = 0.0
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio: np.ndarray = resampled / _resampled_mean(cluster_sums(denominators, clusters), weights)
+        ratio: np.ndarray = resampled / resampled_bottom
     return ratio
 
 
 def bootstrap_interval(figure: Callable[[np.ndarray], float], clusters: ArrayLike) -> tuple[float, float]:
-    """Two-sided 95 % percentile interval of a figure, by resampling whole clusters of rows.
+    """Return the 95 % percentile interval of a figure from `REPLICATES` draws of whole clusters of rows.
 
     Args:
-        figure: function of an array of row indices. Replicates in which it is NaN are left out; if all
-            are, both ends are NaN.
+        figure: function of an array of row indices. Replicates in which the figure is NaN are left out. If
+            all replicates are NaN, both ends are NaN.
         clusters: `[n]` equal values for rows that are drawn together.
     """
     index = np.unique(np.asarray(clusters), return_inverse=True)[1]
@@ -80,8 +85,9 @@ def bootstrap_interval(figure: Callable[[np.ndarray], float], clusters: ArrayLik
 
 
 def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Means `[..., replicates]` of values `[..., n]`, resampled with weights `[replicates, n]`.
+    """Return the means `[..., replicates]` of values `[..., n]`, resampled with weights `[replicates, n]`.
 
+    The weights are numbers of draws, and those of a replicate sum to n.
     Values are centred first, so that products in single precision keep the spread exact.
     """
     centre = values.mean(axis=-1, keepdims=True)
@@ -90,9 +96,9 @@ def _resampled_mean(values: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
-    """Sums `[draws, C]` of G rows that are drawn with replacement from values `[G, C]`.
+    """Return the sums `[draws, C]` of G rows that are drawn with replacement from values `[G, C]`.
 
-    Equal numbers of rows and equal seeds give equal draws.
+    Equal numbers of rows and draws and equal seeds give equal draws.
     """
     count = len(values)
     # an answer draws from equal numbers of rows several times, but draws of many rows would fill the memory

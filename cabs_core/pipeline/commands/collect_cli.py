@@ -22,8 +22,8 @@ def collect(pool: str, dry_run: bool, force: bool, answers: Path | None) -> None
     """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how
     much.
 
-    Every answer is kept by content and paid for once. Interrupt it at any time: the next run goes on from
-    there.
+    Every answer is kept by content and paid for once. Interrupt the command at any time: the next run goes on
+    from there.
     """
     from cabs_core.base.atomic import remove_leftovers
     from cabs_core.base.errors import PoolError
@@ -79,9 +79,10 @@ def judge() -> None:
 def sample(pool: str, number: int, seed: int, out: Path) -> None:
     """Write a CSV sheet of answers for people to score: column `score`, from 0 (wrong) to 1 (right).
 
-    It holds one answer each of as many prompts as there are, drawn at random, in random order and without the
-    models' names (and, where a judge compares with one model, that model's answer as well). Put the filled-in
-    sheet beside the pool file and name it as the judge's `labels`.
+    The answers are drawn at random, and every prompt gives one answer before any prompt gives a second one.
+    They stand in random order and without the models' names. Where a judge compares with one model, that
+    model's answer to the same prompt is added. A file that exists is not overwritten. Put the filled-in sheet
+    beside the pool file and name it as the judge's `labels`.
     """
     from cabs_core.base.atomic import write_text
     from cabs_core.base.csv_cells import csv_text

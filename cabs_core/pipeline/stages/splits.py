@@ -34,6 +34,7 @@ class SplitsSummary(Summary):
     folds: int = 1
 
     def shown(self) -> dict[str, Any]:
+        """Return the figures that are shown for the stage, with every size under its split's name."""
         return {**super().shown(), **self.sizes, "folds": self.folds}
 
 
@@ -42,7 +43,8 @@ def build(
 ) -> SplitsSummary:
     """Assign every query to train, validation or test by whole prompts, under the pool's stress condition.
 
-    The splits of all folds are written to `splits.parquet`. The first fold's are checked.
+    The splits of all folds are written to `splits.parquet`. Only the first fold's split is checked and summed
+    up.
     """
     table = outcomes_of(inputs)
     splits = splits_of_pool(table, chain.pool)

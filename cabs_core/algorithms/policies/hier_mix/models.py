@@ -149,7 +149,8 @@ def new_fit(k: int, d: int) -> Fit:
 def scaling_of(contexts: np.ndarray) -> np.ndarray:
     """Return centre and factor of every feature, [2, d], that make mean |z|^2 = 1.
 
-    The factor of a constant feature is 0.
+    z = (context - centre) * factor. All features have one factor, except that the factor of a constant
+    feature is 0.
     """
     x = np.asarray(contexts, dtype=np.float64)
     center = x.mean(axis=0)
@@ -167,11 +168,11 @@ def power_prior(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Fit a Bayesian regression of every arm's score on x = [1, z] to the train split.
 
-    Returns coefficients [K, d + 1] and the precision [d + 1] that the train split adds. The prior has
-    variances [d + 1] around the arm's mean score, and a train row has weight `weight`.
+    Return coefficients [K, d + 1] and the precision [d + 1] that the train split adds to the prior's. The
+    prior has variances `prior` [d + 1] around the arm's mean score, and a train row has weight `weight`.
 
-    The contexts are principal components of the train split, so X'X is diagonal; what is off its diagonal in
-    contexts of another kind counts for the coefficients and not for the precision.
+    The contexts are principal components of the train split, so X'X is diagonal. In contexts of another kind,
+    the entries off its diagonal count for the coefficients and not for the precision.
     """
     x = np.hstack([np.ones((len(offline), 1)), (offline.contexts - scaling[0]) * scaling[1]])
     mean = offline.scores.mean(axis=0)
@@ -210,8 +211,9 @@ def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarr
 
 @kernel
 def ease_of(base: np.ndarray, level: np.ndarray) -> float:
-    """Return the mean over arms of base - level: how much higher the scores of this prompt are predicted than
-    the mean scores of the train split.
+    """Return the mean of base - level over all arms, available or not.
+
+    The ease says how much higher a prompt's scores are predicted than the mean scores of the train split.
     """
     total = 0.0
     for j in range(base.size):
@@ -221,7 +223,7 @@ def ease_of(base: np.ndarray, level: np.ndarray) -> float:
 
 @kernel
 def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
-    """Return [N]: `ease_of` every row of base [N, K] at level [K]."""
+    """Return `ease_of` of every row of base [N, K] at level [K], shape [N]."""
     out = np.empty(base.shape[0])
     for row in range(out.size):
         out[row] = ease_of(base[row], level)
@@ -242,6 +244,7 @@ def residual_predict(
 ) -> None:
     """Fill x, and f, v and u_residual of the available arms, under residual model m.
 
+    The entries of the other arms stay as they are.
     Args:
         z: [d]. base: static predictions [K]. level: mean scores [K]. mask: available arms, bool [K].
     """
@@ -270,9 +273,12 @@ def residual_predict(
 def residual_learn(
     m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
 ) -> float:
-    """Add an outcome of `arm` at the prompt `fit.x` to residual model m; return the prediction before it.
+    """Add a score of `arm` at the prompt `fit.x` to residual model m.
 
-    offset: as `offset_of` returns it. noise: variance of the score's noise.
+    Return the score, offset included, that the model predicted before.
+
+    Args:
+        offset: as `offset_of` returns it. noise: variance of the score's noise.
     """
     x = fit.x
     row = fit.row[: x.size]
@@ -302,9 +308,10 @@ def residual_learn(
 def shared_learn(
     row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
 ) -> None:
-    """Update mean0 and cov0 of w0 by one row, a rank-one update; gain is work space.
+    """Update mean0 and cov0 of the shared coefficients w0 by one row, a rank-one update.
 
-    error: outcome less prediction. variance: of the outcome given w0.
+    Args:
+        error: outcome less prediction. variance: variance of the outcome given w0. gain: work space.
     """
     total = variance + product(cov0, row, gain)
     for i in range(row.size):
@@ -328,7 +335,13 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
 
 @kernel
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
-    """Fill f, v, u_anchored of available arms under the anchored model; base: static predictions [K]."""
+    """Fill f, v and u_anchored of the available arms under the anchored model.
+
+    The entries of the other arms stay as they are.
+
+    Args:
+        z: [d]. base: static predictions [K]. mask: available arms, bool [K].
+    """
     f = fit.f
     v = fit.v
     u = fit.u_anchored
@@ -348,8 +361,9 @@ def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored
 def anchored_learn(
     z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
 ) -> float:
-    """Add an outcome of `arm`, whose static prediction is `base`, to the anchored model; return the
-    prediction before it.
+    """Add a score of `arm`, whose static prediction is `base`, to the anchored model.
+
+    Return the score, static prediction included, that the model predicted before.
     """
     row = fit.row
     gain = fit.gain
@@ -442,7 +456,10 @@ def probe_of(
 
 @kernel
 def information(predicted: float) -> float:
-    """Return the KL divergence, in nats, of an arm that is better by STEP from one that is as predicted."""
+    """Return the KL divergence in nats of an arm that is better by STEP from an arm that is as predicted.
+
+    Both scores are Bernoulli, and both means are clipped to [CLIP, 1 - CLIP].
+    """
     p = min(1.0 - CLIP, max(CLIP, predicted))
     q = min(1.0 - CLIP, p + STEP)
     value: float = q * np.log(q / p) + (1.0 - q) * np.log((1.0 - q) / (1.0 - p))
@@ -451,7 +468,7 @@ def information(predicted: float) -> float:
 
 @kernel
 def prior_chance(step: int) -> float:
-    """Return the prior probability of a move by `STEPS[step]`."""
+    """Return the prior probability of a move by `STEPS[step]`. All moves but none are equally probable."""
     if step == 0:
         return 1.0 - PRIOR
     return PRIOR / (STEPS.size - 1)
@@ -478,6 +495,8 @@ def log_likelihood(score: float, predicted: float, clip: float) -> float:
 def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion: float) -> float:
     """Update the chances [G] of the played arm by its score, and return the expected move.
 
+    The score is weighed first. A move before the arm's next play, of probability `HAZARD`, is mixed in after
+    that and counts in the expected move.
     Args:
         predicted: score that the mixture of models predicts without a move. dispersion: divisor of the log
             likelihood.
