@@ -39,7 +39,7 @@ def reports_url() -> str:
     An empty text means that links are to be file paths.
 
     Raises:
-        CabsError: it is no http address.
+        CabsError: `CABS_REPORTS_URL` is no http or https address.
     """
     value = os.environ.get("CABS_REPORTS_URL", _default_url()).strip().rstrip("/")
     try:
@@ -95,10 +95,10 @@ def _parts(folder: str) -> Parts:
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
     """Return a bound server of the store's reports, to be run by `serve_forever`.
 
-    None is returned if `CABS_REPORTS_URL` is no http address of this machine.
+    Return None if `CABS_REPORTS_URL` is no http address of this machine.
 
     Raises:
-        CabsError: its port cannot be used; the message says what to do.
+        CabsError: the port of the address cannot be used; the message says what to do.
     """
     address = urlsplit(reports_url())
     if address.scheme != "http" or address.hostname not in _LOCAL:
@@ -128,6 +128,7 @@ class _Pages(SimpleHTTPRequestHandler):
         """Print nothing: the terminal belongs to Dagster."""
 
     def send_head(self) -> io.BytesIO | BinaryIO | None:
+        """Answer 403 if the request names a host other than this machine, else send the file's headers."""
         host = self.headers.get("Host", "").rpartition(":")[0] or self.headers.get("Host", "")
         if host not in _LOCAL:  # a name that somebody else points at this machine
             self.send_error(HTTPStatus.FORBIDDEN, "Only 127.0.0.1 and localhost are served")
@@ -135,6 +136,7 @@ class _Pages(SimpleHTTPRequestHandler):
         return super().send_head()
 
     def guess_type(self, path: str | PathLike[str]) -> str:
+        """Return the media type of a file; texts and JSON are in UTF-8."""
         kind = super().guess_type(path)
         if kind.startswith("text/") or kind == "application/json":
             return f"{kind}; charset=utf-8"
@@ -159,7 +161,7 @@ class _Pages(SimpleHTTPRequestHandler):
             parts = _parts(folder)
             record = self.store.record(parts)
             if record is None or not {name, "index.html"} <= record.files.keys():
-                return ""  # there is none, or it is no page
+                return ""  # there is no record, or the record is of no page
             return str(self.store.folder(parts) / name)
         except (CabsError, OSError):
             return ""

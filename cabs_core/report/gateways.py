@@ -32,8 +32,8 @@ _NEAR = 0.72
 def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
     """Return YAML with an auto router to add to `model_list` of a LiteLLM configuration.
 
-    The names are those of model groups in that configuration.
-
+    A row of the table gives its example prompts to the route of its model. The names are those of model
+    groups in that configuration.
     Raises:
         ResultError: a row has no example prompts.
     """
@@ -55,8 +55,8 @@ def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
 def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
     """Return JSON with the field `models` of a request to OpenRouter, for each task and for all else.
 
-    The field has at most three models: the model of the task, then the others by mean score.
-
+    The field has at most three models: the model of the task, then the row's `others`, best first. For all
+    else it has the default model alone.
     Raises:
         ResultError: the name of a model is not of the form `author/model`.
     """
@@ -124,7 +124,7 @@ FORMATS: dict[str, Callable[[RoutingTable, Mapping[str, str]], str]] = {
 
 
 def about(table: RoutingTable) -> list[str]:
-    """Return sentences on what the rules of a table change beside today's model."""
+    """Return sentences on what the rules of a table change, compared with the default model alone."""
     others = len({row.model for row in table.rows} - {table.default})
     points = ", ".join(f"{100 * value:+.1f}" for value in (table.low, table.high))
     lines = [

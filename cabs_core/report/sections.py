@@ -68,7 +68,7 @@ def utility(data: PoolData) -> PageTable | None:
             r.versus_reference,
             r.versus_reference_se,
             signed=True,
-            bold=bool(r.versus_reference_significant) and r.versus_reference > 0,
+            bold=sure(r.versus_reference_significant) and r.versus_reference > 0,
         )
         note += "; in the last column, significantly better than the reference at 5 %"
     note += (
@@ -203,7 +203,7 @@ def presets(data: PoolData) -> PageTable | None:
 
 
 def efficiency(data: PoolData) -> PageTable | None:
-    """Table of AIQ, accuracy and cost of every policy."""
+    """Table of AIQ (average quality over a range of costs), accuracy and cost of every policy."""
     aiq = data.mart("aiq").set_index("policy")
     savings = data.mart("cost_savings").set_index("policy")
     single = savings[savings["baseline"] == BEST_SINGLE]
@@ -280,7 +280,7 @@ def latency(data: PoolData) -> PageTable | None:
 
 
 def _micro(line: pd.Series, field: str) -> TableCell:
-    """Cell with microseconds; with one decimal below 100."""
+    """Cell with microseconds, with one decimal below 100; an en dash if the field is not known."""
     is_small = not missing(line[field]) and float(line[field]) < 100
     return number(line[field], 1 if is_small else 0)
 

@@ -25,7 +25,7 @@ def _file(data: PoolData, stage: str, name: str) -> dict[str, Any]:
 
 
 def oracle_heads(data: PoolData) -> PageTable | None:
-    """Table of the mean squared error of every candidate predictor, by head.
+    """Table of the mean squared error of every candidate predictor, by head, the smallest error first.
 
     A head is a quantity that is predicted, such as the score or the cost. Errors are those on validation
     queries, and those on test queries if the stage diagnosed them. None if there are no oracles.
@@ -124,7 +124,7 @@ def tuning(data: PoolData) -> PageTable | None:
 
 
 def _options(chosen: dict[str, Any]) -> str:
-    """Return options as text, such as `eta = 0.3, penalty = 30`, cut after 80 characters."""
+    """Return options as text, such as `eta = 0.3, penalty = 30`, cut to 80 characters that end in `…`."""
     text = ", ".join(f"{name} = {_value_text(value)}" for name, value in chosen.items())
     if len(text) <= _LONGEST:
         return text
@@ -143,6 +143,7 @@ def _value_text(value: Any) -> str:
 def logged(data: PoolData) -> PageTable | None:
     """Table of the off-policy estimates of every policy at the lowest, the middle and the highest rho.
 
+    The estimates are those of the utility, doubly robust and SNIPS.
     A policy without an estimate or an interval has the reason in its row. None if the pool has no estimates.
     """
     mart = data.mart("off_policy")

@@ -26,7 +26,7 @@ class TableCell:
 
     Attributes:
         text: what the page shows.
-        value: what is written to CSV and sorted by; None stands for `text`.
+        value: value that is written to CSV and by which rows are sorted; None stands for `text`.
         bold: the text is emphasised.
         muted: the text is grey.
         small: second text in small type, such as a standard error.
@@ -164,7 +164,7 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
     Args:
         value: the number. If it is None or NaN, the cell shows an en dash.
         digits: decimals.
-        signed: write a plus sign before numbers above 0.
+        signed: write a plus sign before numbers above 0, and no sign before numbers that are rounded to 0.
         prefix: text before the number, such as "$".
         look: further fields of `TableCell`.
     """
@@ -208,11 +208,11 @@ def percent(value: Any, digits: int = 0, **look: Any) -> TableCell:
 def saving_text(share: Any) -> str:
     """Return the share of a cost that is saved in words; empty if the share is not known.
 
-    A negative share is a cost that is higher than before.
+    A negative share is a cost that is higher than before. From twice the cost on, the text has the multiple.
 
     Examples:
-        >>> saving_text(0.123), saving_text(-0.09), saving_text(-38.16)
-        ('saves 12 %', 'costs 9 % more', 'costs 39 times as much')
+        >>> saving_text(0.123), saving_text(-0.09), saving_text(-38.16), saving_text(0.0)
+        ('saves 12 %', 'costs 9 % more', 'costs 39 times as much', 'costs the same')
     """
     if missing(share):
         return ""
@@ -228,7 +228,10 @@ def saving_text(share: Any) -> str:
 
 
 def _times(share: float) -> str:
-    """Return the new cost as a multiple of the old one, from the share that is saved, which is below 0."""
+    """Return the new cost as a multiple of the old one, from the share that is saved, which is below 0.
+
+    Multiples below 10 have one decimal.
+    """
     return f"{1 - share:,.{int(share > -9)}f}"
 
 

@@ -127,7 +127,8 @@ def spending(
         seed, pool, options: as of `BudgetReplay`.
 
     Returns:
-        `rhos`, up to 17 values, rising, and `usd`, the mean cost at each.
+        `rhos`, up to 17 rising values, which are the lowest rho and values in equal ratios from a thousandth
+        of the highest rho to the highest; and `usd`, the mean cost at each.
     """
     low, high = (float(rho) for rho in rhos)
     grid = np.unique([low, *np.geomspace(high / 1000, high, 16).clip(low, high)])
@@ -173,12 +174,12 @@ def port_price(scores: np.ndarray, costs: np.ndarray, target: float, limit: floa
 
 
 def replay_port(problem: ReplayProblem, target: float, settings: BudgetReplay, *, limit: float) -> Paced:
-    """Play PORT under a budget: the first `PORT_SHARE` of the requests at random, the others by argmax s -
-    rho c.
+    """Play PORT under a budget.
 
-    s are the kNN predictions of the problem and c its predicted costs (the source takes both from
-    neighbours). rho is `port_price` on the first requests. The trials see the orders that `replay_budget`
-    sees.
+    The first `PORT_SHARE` of the requests are played at random, and their rho counts as 0. The others are
+    played by argmax s - rho c. s are the kNN predictions of the problem and c its predicted costs (the source
+    takes both from neighbours). rho is `port_price` on the first requests. The trials see the orders that
+    `replay_budget` sees.
 
     Args:
         target: USD a request.

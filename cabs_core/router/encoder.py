@@ -21,8 +21,7 @@ ARRAYS = "fitted.npz"
 
 
 class TextEncoder:
-    """Embeds prompts as the pool's encoder does, from the arrays or the network in a bundle.
-
+    """Encoder that embeds prompts as the pool's encoder does, from the arrays or the network in a bundle.
     Args:
         settings: JSON of the pool's `Encoder`.
         identity: hash that names the embeddings. A bundle with the same identity may share the encoder.
@@ -45,7 +44,7 @@ class TextEncoder:
         """Return embeddings `[n, e]` float32.
 
         Raises:
-            RouterError: an element is no text, or is empty.
+            RouterError: an element is no text, or has nothing but white space.
         """
         for text in texts:
             check_text(text)
@@ -55,8 +54,7 @@ class TextEncoder:
 
 
 def check_text(text: Any) -> str:
-    """Return the text of a prompt.
-
+    """Return the text of a prompt, unchanged.
     Raises:
         RouterError: the value is no text, or has nothing but white space.
     """

@@ -53,7 +53,8 @@ class Field(NamedTuple):
     """Requirements of one array.
 
     Attributes:
-        shape: sizes. A name in place of a size stands for any size that is equal wherever the name occurs.
+        shape: sizes. A name in place of a size stands for any size that is equal in all fields with the name.
+            No field may have a name twice.
         low: least entry. None accepts every entry, NaN too, for arrays that no kernel computes with.
         high: largest entry.
         dtype: float64, int64 or bool.
@@ -92,9 +93,9 @@ def is_distribution(values: np.ndarray) -> bool:
 def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     """Return the value as an array [`field.shape`] of the field's type, C-contiguous and writeable.
 
-    An array that fits already is returned as it is. Other real numbers are converted into a copy. Text,
-    complex numbers, dates and masked arrays are refused.
-
+    An array that fits already is returned as it is. Other real numbers are converted into a copy, but a field
+    of whole numbers takes whole numbers only, and a field of bools takes bools only. Text, complex numbers,
+    dates and masked arrays are refused.
     Args:
         where: name of the policy or file, for the message. what: name of the value, for the message.
 
@@ -151,7 +152,10 @@ def _converted(where: str, what: str, value: Any, field: Field) -> np.ndarray:
 
 
 def number(where: str, what: str, value: Any, low: float = -FINITE, high: float = FINITE) -> float:
-    """Return the value as a float; raise PolicyError if it is no real number in [low, high]."""
+    """Return the value as a float; raise PolicyError if it is no real number in [low, high].
+
+    True and False count as 1 and 0. Text and arrays with dimensions are no numbers.
+    """
     real: float = value
     if type(value) is not float:
         try:
@@ -187,7 +191,7 @@ def whole_number(where: str, what: str, value: Any, low: int = 0, high: int = MO
 
 
 def excerpt(value: Any, most: int = 200) -> str:
-    """Return the value as text of at most `most` characters."""
+    """Return the value as text of at most `most` characters; a longer text is cut and ends in `...`."""
     full = str(value)
     if len(full) <= most:
         return full
@@ -240,8 +244,7 @@ def stream_keys_of(where: str, keys: Any) -> np.ndarray:
 
 
 def check_size(where: str, fields: Mapping[str, Field]) -> None:
-    """Raise PolicyError if arrays of these fields do not fit into the memory of this machine.
-
+    """Raise PolicyError if arrays of these fields take more bytes than this machine has memory in all.
     Sizes that a field gives by name count as 1.
     """
     size = 8 * sum(math.prod(n for n in f.shape if isinstance(n, int)) for f in fields.values())
@@ -312,15 +315,20 @@ class Ledger:
         self._pages: dict[tuple[str, int], int] = {}
 
     def __contains__(self, key: tuple[str, int]) -> bool:
+        """Return True if the decision (instance, round) has been learnt."""
         instance, round_number = key
         page = self._pages.get((instance, round_number // PAGE))
         return page is not None and bool(page >> (round_number % PAGE) & 1)
 
     def __len__(self) -> int:
+        """Return the number of learnt decisions."""
         return sum(page.bit_count() for page in self._pages.values())
 
     def add(self, instance: str, round_number: int) -> None:
-        """Record that this instance's decision of this round has been learnt."""
+        """Record that this instance's decision of this round has been learnt.
+
+        A second call for the decision changes nothing.
+        """
         key = (instance, round_number // PAGE)
         self._pages[key] = self._pages.get(key, 0) | 1 << round_number % PAGE
 
@@ -458,7 +466,11 @@ def checked_state(where: str, policy: Any, arrays: Mapping[str, np.ndarray]) -> 
 def _expected_fields(where: str, policy: Any, present: set[str]) -> dict[str, Field]:
     """Return the fields of the policy's state: all of `layout`, and optional groups that are present.
 
-    present: names of the arrays of the state. Raise PolicyError if the names of the fields are others.
+    Args:
+        present: names of the arrays of the state.
+
+    Raises:
+        PolicyError: the names of the fields are others than these.
     """
     fields = dict(policy.layout())
     for group in policy.optional_layouts():

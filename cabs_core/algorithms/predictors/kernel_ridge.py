@@ -41,6 +41,22 @@ class KernelPredictor(ScorePredictor):
         penalties: ridge penalties of the half that is not a stack: first component, others.
         stack_penalties: Nystrom penalties of the stack.
         neighbours: k of the stack's kNN.
+
+    Attributes:
+        mean_, rotation_: mean scores [K] of the train rows, and eigenvectors [K, K] as columns, the first
+            component first. "Rotated" scores are (score - mean_) @ rotation_.
+        marks_: landmarks, as points of the kernel; `marks_square_` has their squared lengths.
+        fixed_: weights [landmarks, K] on the landmarks of the half that is not a stack.
+        nystrom_: such weights for each penalty of the stack.
+        stack_first_, stack_rest_: weights of the stack's members (Nystrom fits, ridge, kNN) for the first
+            component and for the rest.
+        weights_: weights [landmarks, K] of all parts that are linear in the kernel, both halves together.
+        share_: weights [2, K] of ridge and kNN in the rotated prediction.
+        log_center_, log_scale_, norm_: centre and scale of log prompt lengths, and length of embeddings, by
+            which points are standardised.
+
+    Raises:
+        PolicyError: an option is not positive (`length_scale` may be 0).
     """
 
     name: ClassVar[str] = "kernel_ridge"
@@ -138,7 +154,10 @@ class KernelPredictor(ScorePredictor):
         self._combine()
 
     def _fit_parts(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, seed: int) -> None:
-        """Fit the kernel regressions at all penalties, ridge and kNN to these rows."""
+        """Fit the kernel regressions at all penalties, ridge and kNN to these rows.
+
+        Scaling, landmarks, mean scores and rotation come from these rows, too.
+        """
         logs = np.log1p(lengths)
         self.log_center_ = float(logs.mean())
         self.log_scale_ = float(max(logs.std(), 1e-6))

@@ -88,7 +88,8 @@ class RawCall(NamedTuple):
     """A call that was kept, with its values as they stand in the log.
 
     Attributes:
-        record: number of its record in the file, from 1.
+        record: number of its record in the file, from 1. In a table, the number of its row in the file, where
+            a header line counts as row 1.
         scores: scores of the one name that is read, by one or several judges.
         tokens: input and output tokens together.
         split: split of the pool to which the call belongs.
@@ -302,8 +303,7 @@ def _is_other_part(reason: str) -> bool:
 def _read(
     table: Table, needed: Iterable[str], by_rules: Iterable[str], named: Collection[str]
 ) -> pd.DataFrame:
-    """Read the columns of values and of rules.
-
+    """Return the columns of values and of rules, with all rows of the table.
     Args:
         needed: columns of values.
         by_rules: columns and nested paths of rules. A nested path that no row has is left out.
@@ -321,7 +321,7 @@ def _read(
 
 
 def _row_call(row: int, found: Found, cells: Mapping[str, list[Any]]) -> LoggedCall:
-    """Return a row as an entry with its ids and its time."""
+    """Return a row, counted from 0, as an entry with its ids, the ids of its parents, and its time."""
 
     def values(what: str) -> list[Any]:
         return [cells[name][row] for name in found.columns[what] if name in cells]
@@ -348,7 +348,7 @@ def _note_ancestors(calls: list[LoggedCall], found: Found, cells: Mapping[str, l
 
 
 def _all_scores(value: Any) -> list[Any]:
-    """Return the scores in a cell: one, or those of several judges in a list."""
+    """Return the scores in a cell: no score, one score, or those of several judges in a list."""
     if isinstance(value, str) and value[:1] == "[":
         value = parsed(value)
     values = value if isinstance(value, list) else [value]
@@ -375,9 +375,7 @@ def prompt_of_cell(asked: Any, place: Place, row: int) -> Any:
                 f"{place.at(row)}: the prompt looks like messages that Python printed, and cannot be read as "
                 f"a list of at most {LONGEST_PRINTED:,} characters: {asked!r:.100}. Write messages as JSON"
             )
-        if isinstance(value, str) or asked.lstrip()[1:2] == '"':
-            asked = asked
-        else:
+        if not isinstance(value, str) and asked.lstrip()[1:2] != '"':
             asked = value
     if isinstance(asked, str | list | Mapping):
         return chat_text(asked)
@@ -399,13 +397,13 @@ def _of_one_name(loose: Sequence[Score], chosen: Mapping[str, str | None], origi
 
 
 def _several_scores(origin: str | Path, names: Counter[str]) -> DataError:
-    """Error of a log with scores of several names, none of which is chosen."""
+    """Return the error for a log with scores of several names, none of which is chosen."""
     several = ", ".join(f"{name} ({count:,})" for name, count in names.most_common())
     return DataError(f"{origin} holds several scores: {several:.400}. Name one: source.columns.score")
 
 
 def _no_join(path: str, scores_from: str, calls: Sequence[LoggedCall], loose: Sequence[Score]) -> DataError:
-    """Error of a file of scores of which none is about a call of the log."""
+    """Return the error for a file of scores of which none is about a call of the log."""
     known = next(((*call.names, *call.within) for call in calls if call.names or call.within), ())
     if known:
         there = f"the first call has {listed(map(str, known), 100)}"
@@ -659,8 +657,9 @@ class _SortedEntries(NamedTuple):
 def _keep_calls(
     entries: list[LoggedCall], form: Format, chosen: Mapping[str, str | None], score_path: str | None
 ) -> _SortedEntries:
-    """Sort the entries of a log by the rules, and by whether they have a prompt and a model.
+    """Divide the entries of a log into calls that are kept and entries that are left out.
 
+    A kept call passes all rules, and has a prompt and a model.
     Args:
         score_path: path of a score within a record, or None.
     """
@@ -778,7 +777,7 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
 
 
 def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out: Counter[str]) -> DataError:
-    """Error of a file in which no call was found, with the fields of its first record."""
+    """Return the error for a file in which no call was found, with the fields of its first record."""
     if left_out:
         why = f" ({listed((f'{count:,} {why}' for why, count in left_out.most_common()), 200)})"
     else:
@@ -794,7 +793,10 @@ def _nothing(path: Path, name: str, records: list[tuple[int, Record]], left_out:
 def _refuse_absent_paths(
     path: Path, calls: list[LoggedCall], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
 ) -> None:
-    """Raise an error if `columns` names a path that stands in no record. A score may also be a name."""
+    """Raise DataError if `columns` names a path that stands in no record.
+
+    The entry for scores is not looked at, since it may also be the name of a score.
+    """
     for what, name in chosen.items():
         if what != "score" and name is not None and all(call.at(name) is None for call in calls):
             raise DataError(
@@ -829,9 +831,10 @@ def _any_joined(calls: list[LoggedCall], loose: Sequence[Score]) -> bool:
 def _score_name(
     path: Path, calls: list[LoggedCall], records: list[tuple[int, Record]], chosen: Mapping[str, str | None]
 ) -> str | None:
-    """Return the name of the score to read, or None if there is no score.
+    """Return the name of the score to read.
 
-    Values at a path into the records have the path as their name.
+    Return None if the calls have no score, or if `columns` switches scores off. Values at a path into the
+    records have the path as their name.
 
     Raises:
         DataError: there are several names and none is chosen, or no call has a score of the chosen name.

@@ -47,6 +47,7 @@ class QueryTable:
     def take(self, rows: np.ndarray) -> Self:
         """Return the table with the given rows, in their order.
 
+        The report stays the same. Groups and clusters are made anew from the rows that are taken.
         Args:
             rows: indices, or a boolean mask `[n]`.
         """
@@ -152,8 +153,7 @@ class Outcomes(QueryTable):
             self._in_range(f"{prefix}latencies", lambda a: (a >= 0) & np.isfinite(a), "finite seconds >= 0")
 
     def _in_range(self, name: str, valid: Callable[[Any], Any], expected: str) -> None:
-        """Refuse an array that holds a value outside of its range.
-
+        """Refuse an array that holds a value outside of its range. An array that is None passes.
         Args:
             name: field of the array.
             valid: function that returns True for each valid value.
@@ -227,8 +227,9 @@ class Outcomes(QueryTable):
 
     @property
     def drawn(self) -> np.ndarray:
-        """Probability with which each real answer was drawn, `[n, K]`: 1 if it is not known, and 0 for
-        predictions.
+        """Probability with which each real answer was drawn, `[n, K]`.
+
+        The probability is 1 if the table has no propensities, and 0 for predictions.
         """
         if self.answered is None:
             real = np.ones(self.scores.shape)
@@ -240,14 +241,18 @@ class Outcomes(QueryTable):
 
     @property
     def means(self) -> tuple[np.ndarray, np.ndarray]:
-        """Mean score and mean cost of every model, each `[K]`, over its real cells."""
+        """Mean score and mean cost of every model, each `[K]`, over its real cells.
+
+        Raises:
+            ZeroDivisionError: a model has no real cell.
+        """
         if self.answered is None:
             return self.scores.mean(axis=0), self.costs.mean(axis=0)
         scores, costs = (np.average(a, axis=0, weights=self.answered) for a in (self.scores, self.costs))
         return scores, costs
 
     def content_hash(self) -> str:
-        """Return the SHA-256 (hex, 16 characters) of every field except the report."""
+        """Return the first 16 hexadecimal characters of the SHA-256 of every field except the report."""
         digest = hashlib.sha256(f"outcomes {FORMAT} {len(self)}".encode())
         texts = (self.arms, self.query_ids.tolist(), self.prompts, self.tasks.tolist())
         if self.source_splits is None:
@@ -272,7 +277,10 @@ class Outcomes(QueryTable):
         return digest.hexdigest()[:16]
 
     def save(self, folder: str | Path) -> Path:
-        """Write `queries.parquet`, `outcomes.parquet` (tidy, without prompts) and `meta.json` atomically."""
+        """Write `queries.parquet`, `outcomes.parquet` (tidy, without prompts) and `meta.json` atomically.
+
+        Return the folder. Outcomes that were saved in the folder before are replaced.
+        """
         queries = {
             "query_id": pa.array(self.query_ids.tolist(), pa.string()),
             "prompt": pa.array(self.prompts, pa.string()),

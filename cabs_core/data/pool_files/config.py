@@ -37,7 +37,10 @@ def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]
 
 
 def source_class(kind: Any) -> type[Strict]:
-    """Return the pydantic model of the section `source` of this kind."""
+    """Return the pydantic model of the section `source` of this kind.
+
+    An unknown kind has the model that `table_source_class` returns.
+    """
     if kind == "logs":
         return LogSource
     if kind == "collect":
@@ -83,8 +86,10 @@ def pool_from(settings: Mapping[str, Any]) -> ModelPool:
 def flatten(value: Any, prefix: str = "") -> dict[str, Any]:
     """Return nested mappings as one mapping with dotted names, such as {'replay.trials': 10}.
 
+    An empty mapping counts as a value, and so does anything that is no mapping.
+
     Args:
-        value: a mapping. An empty mapping inside of it stays a value.
+        value: a mapping, or a value, which is returned as {prefix: value}.
         prefix: dotted name of `value`, with which all names of its fields begin.
     """
     if not isinstance(value, dict) or not value:

@@ -22,10 +22,13 @@ from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words
 from cabs_core.data.validation.run import run_checks
 
 _LISTED = 12
-#: Time and memory of a table are foretold from this many cells (prompts x models) on. Then: processor seconds
-#: and gigabytes of a cell, and gigabytes of an empty table, measured by `benchmarks/scale.py` of commit
-#: 002682d2 (docs/measurements/speed.md).
+#: Models that are listed before the others are only counted.
+#: Number of models that are listed; the others are counted.
+_LISTED = 12
+#: Least number of cells (prompts x models) of a table whose time and memory are foretold.
 _LARGE = 300_000
+#: Processor seconds and gigabytes of a cell, and gigabytes of an empty table, measured by
+#: `benchmarks/scale.py` of commit 002682d2 (docs/measurements/speed.md).
 _SECONDS = 159 / 3e6
 _GIGABYTES = 1.2 / 3e6
 _LEAST_GIGABYTES = 0.4
@@ -159,7 +162,10 @@ def _advice(check: str, outcomes: Outcomes) -> str:
 
 
 def _shape(outcomes: Outcomes) -> list[str]:
-    """Return lines on the size of the table, its judges, its gaps and dropped queries."""
+    """Return lines on the size of the table, its judges, its gaps and dropped queries.
+
+    For a log, return the lines of `_log_shape`.
+    """
     report = outcomes.report
     if "decisions" in report:
         return _log_shape(outcomes)

@@ -82,9 +82,9 @@ TWO_MODELS = {
 
 
 class Correction(PolicyOptions):
-    """Options of a model beside the anchored and the cold model, which predicts the score less an offset from
-    arm and context.
+    """Options of a further model beside the anchored and the cold model.
 
+    The model predicts the score less an offset from the arm and the context.
     Deviations are prior standard deviations, in units of the score.
     """
 
@@ -161,7 +161,8 @@ class HierOptions(PolicyOptions):
     noise: float = Field(0.2, gt=0, description="Variance of a score given its expectation")
     dispersion: bool = Field(
         True,
-        description="Graded scores vary less than scores of 0 and 1: scale noise and likelihood by `share`",
+        description="Graded scores vary less than scores of 0 and 1: scale noise and log likelihood by their "
+        "`binary_share`",
     )
     exploration: float = Field(0.3, ge=0, description="Scale of the normal draw, in posterior deviations")
     clip: float = Field(0.02, gt=0, lt=0.5, description="Of predictions in the likelihood")
@@ -204,13 +205,12 @@ class HierOptions(PolicyOptions):
 
     @property
     def trusting(self) -> tuple[bool, ...]:
-        """One bool for each model (anchored, corrections, cold): True if it starts from the offline order of
-        the arms.
-        """
+        """One bool for each model (anchored, corrections, cold), True if it starts from the offline order."""
         return (True, *(c.offset not in ("none", "ease") for c in self.corrections), False)
 
     @model_validator(mode="after")
-    def _known_base(self) -> Self:
+    def _base_and_weights_are_valid(self) -> Self:
+        """Raise ValueError if the base is unknown or the corrections' weights add up to 1 or more."""
         bases = ("kernel_ridge", "ridge", "knn", "knn_literal", "carrot")
         if self.base not in bases:
             raise ValueError(f"base must be one of {', '.join(bases)}")
@@ -273,7 +273,10 @@ class HierMix(CompiledPolicy):
         )
 
     def start(self, offline: Offline | None) -> None:
-        """Set the priors. The train split gives the scaling of contexts and the mean score of every arm."""
+        """Set the priors. The train split gives the scaling of contexts and the mean score of every arm.
+
+        Without a train split, contexts are not scaled and every mean score is 0.5.
+        """
         o = self.settings
         k = len(self.arms)
         d = self.dim
@@ -327,6 +330,7 @@ class HierMix(CompiledPolicy):
 
     @property
     def experts(self) -> int:
+        """Number of models: the anchored model, the corrections and the cold model."""
         return len(self.prior_weights)
 
     def _base(self, request: Request) -> np.ndarray:
@@ -337,9 +341,7 @@ class HierMix(CompiledPolicy):
         return values
 
     def reads(self) -> Reads:
-        """Return the fields that the policy reads: the context, predicted costs, and the scores from which
-        the anchored model starts.
-        """
+        """Return the fields that the policy reads: context, predicted costs, and scores to anchor on."""
         anchor = self.settings.base
         of_head = anchor == "carrot"
         return Reads(context=True, costs=True, scores=of_head, static=None if of_head else anchor)
@@ -371,11 +373,10 @@ class HierMix(CompiledPolicy):
         base = base[None]
         if ease is None:
             ease = eases(base, self.anchored.level)
-        else:
-            ease = ease
         return Data(z[None], base, costs[None], ease, nothing, nothing)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
+        """Update the models and weights with an outcome, as the request looked at its decision."""
         memory = outcome.memory
         k = len(self.arms)
         # the kernel reads the row's entry of the played arm alone, so an arm that was added since plays no
@@ -395,6 +396,7 @@ class HierMix(CompiledPolicy):
             self.played[self.arms.index(arm)] += 1
 
     def trace(self, decision: Decision) -> np.ndarray:
+        """Return NaN and 0, since no program was solved, and the models' weights at the decision."""
         return np.array([np.nan, 0.0, *decision.memory["weights"]])
 
     def parts(self, lane: Lane | None = None, rho: float | None = None) -> Parts:
@@ -412,6 +414,7 @@ class HierMix(CompiledPolicy):
         return Parts(self.keys, self.force, constants, *learnt, *models, self.work)
 
     def data(self, stream: Stream) -> Data:
+        """Return the queries of a stream as the table that the kernels read, with scaled contexts."""
         base = stream.static_scores.get(self.settings.base, stream.predicted_scores)
         z = (stream.contexts - self.scaling[0]) * self.scaling[1]
         ease = eases(base, self.anchored.level)
@@ -466,10 +469,12 @@ class HierMix(CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise an error that begins with `where` if a covariance in a state has a bad variance."""
         for name in ("a_cov", "r_cov", "r_cov_arm"):
             states.check_variances(where, name, arrays[name])
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        """Return the fields of the memory that `choose` keeps with a decision, for `arms` models."""
         return {
             "z": states.Field((self.dim,)),
             "base": states.Field((arms,)),
@@ -479,6 +484,7 @@ class HierMix(CompiledPolicy):
         }
 
     def resized(self) -> None:
+        """Allocate the work space for the current number of arms, and decide if every arm is played once."""
         k = len(self.arms)
         choices = 1 + self.constants.singles.size
         above = self.settings.force_above

@@ -34,6 +34,7 @@ _MODEL = "{model}"
 def read_file(pool_file: PoolFile) -> RawOutcomes:
     """Read the table of a `file` pool.
 
+    A table needs no costs if the pool file has prices or costs per call and names no column of costs.
     Raises:
         PoolError: the file is not there.
         DataError: the file cannot be read, its rows compare pairs of models, a column is absent, or a value
@@ -79,6 +80,7 @@ def _columns_in_table(
 ) -> dict[str, str]:
     """Return {canonical name: name in the table} of the fields that the table has.
 
+    A field that the pool file sets to null is left out.
     Args:
         table: the table.
         columns: `source.columns` of the pool file.
@@ -144,7 +146,7 @@ def _read_wide(
         table: the table.
         columns: `source.columns` of the pool file, with patterns such as '{model}_score'.
         required: fields without which a table cannot be read.
-        models: models to read; None: all that the table has.
+        models: models to read. None reads all models that have a column for every pattern.
         score_range: the worst and the best score that can be given.
 
     Raises:
@@ -238,7 +240,10 @@ def _discover_models(table: Table, patterns: dict[str, str], taken: set[str]) ->
 
 
 def _text_ids(prompts: list[str]) -> list[str]:
-    """Return query ids made from the texts. The second row with the same text gets '.2' and so on."""
+    """Return query ids, 16 hexadecimal digits of the hash of each text.
+
+    The second row with the same text gets '.2' at its end, and so on.
+    """
     seen: Counter[str] = Counter()
     ids = []
     for prompt in prompts:

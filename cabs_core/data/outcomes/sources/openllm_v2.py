@@ -98,8 +98,8 @@ def read(source: OpenLlmSource) -> RawOutcomes:
     Rows are aligned between models unless `source.published_order` is True.
 
     A cost is the input tokens of the full prompt times the price. The models' tokenizers are not part of the
-    data, so a prompt's token count is the mean count that the paper implies, times the ratio of the prompt's
-    length to the mean length.
+    data, so a prompt's token count is the mean count that the paper implies, times the ratio of the full
+    prompt's number of characters to the mean number over all tasks.
 
     Raises:
         DataError: see `cabs_core.data.outcomes.download.fetch`; or the files do not fit each other.
@@ -156,9 +156,10 @@ def read(source: OpenLlmSource) -> RawOutcomes:
 
 
 def convert(pickle_path: Path, target: Path) -> None:
-    """Write the matrix of a pickle as parquet: a row per (task, position), a column per model, without
-    IFEval.
+    """Write the matrix of a pickle as parquet, without the task IFEval.
 
+    The table has the column `task`, a column for each of `MODELS`, and a row per task and position. The
+    positions stay in the published order.
     Raises:
         DataError: the pickle is refused, or does not hold the expected matrix.
     """
@@ -215,7 +216,9 @@ def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]
 
 
 def _model_name(folder: str) -> str:
-    """Return the model of a folder such as 'open-llm-leaderboard/01-ai__Yi-34B-Chat-details':
-    '01-ai/Yi-34B-Chat'.
+    """Return the name of a folder's model.
+
+    >>> _model_name("open-llm-leaderboard/01-ai__Yi-34B-Chat-details")
+    '01-ai/Yi-34B-Chat'
     """
     return folder.removeprefix("open-llm-leaderboard/").removesuffix("-details").replace("__", "/")
