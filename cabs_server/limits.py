@@ -227,6 +227,7 @@ class FairWorker:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
+            del future  # the error holds this frame: with the body that was read, they would keep each other
 
 
 def prepare_process() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import itertools
 import json
 import re
 import threading
 import tracemalloc
+import weakref
 import zlib
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -282,6 +284,10 @@ def test_large_bodies_of_a_key_wait_in_turn_and_others_do_not(monkeypatch):
     asyncio.run(work())
 
 
+class Content:
+    """What stands for the bytes of a body, to which there are no weak references."""
+
+
 def test_work_is_done_of_each_key_in_turn():
     worker, order, go = FairWorker("test"), list[str](), threading.Event()
     worker.submit("a", go.wait)
@@ -298,6 +304,28 @@ def test_work_is_done_of_each_key_in_turn():
     worker.close()
     with pytest.raises(RuntimeError):
         worker.submit("a", bool)
+
+
+def test_what_failed_work_had_read_is_let_go_before_garbage_is_collected():
+    content = Content()
+    held = weakref.ref(content)
+
+    def refuse(content):
+        raise Refused(400, f"{content} has too many values")
+
+    async def work(content):
+        worker = FairWorker("test")
+        with pytest.raises(Refused):
+            await worker.run("a", refuse, content)
+        worker.close()
+
+    gc.disable()
+    try:
+        asyncio.run(work(content))
+        del content
+        assert held() is None
+    finally:
+        gc.enable()
 
 
 # -- what upstreams write ------------------------------------------------------------------------------------
