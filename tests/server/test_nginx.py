@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -24,6 +25,10 @@ NGINX = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 FILE = Path(__file__).parents[2] / "deploy" / "nginx" / "nginx.conf"
 KEY = "key-of-a-colleague"
 HEADERS = {"authorization": f"Bearer {KEY}"}
+#: key of a program that opens streams and does not read them
+CARELESS = "key-of-a-careless-program"
+#: model whose streams have large events
+LARGE = "gpt-3.5-turbo-1106"
 #: address that attacks; colleagues come from 127.0.0.1
 STRANGER = "127.0.0.2"
 HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: router\r\ncontent-type: application/json\r\n"
@@ -62,11 +67,17 @@ def proxied(place: Path, port: int) -> Iterator[str]:
 
 
 @pytest.fixture
-def front(place: Path) -> Iterator[str]:
-    """URL of nginx in front of a server with one key."""
-    with serving(place, CABS_SERVER_KEYS=f"app={KEY}") as (_, url):
-        with proxied(place, int(url.rpartition(":")[2])) as address:
-            yield address
+def router(place: Path) -> Iterator[tuple[int, int]]:
+    """(process id, port) of a server with two keys."""
+    with serving(place, CABS_SERVER_KEYS=f"app={KEY},careless={CARELESS}") as (process, url):
+        yield process.pid, int(url.rpartition(":")[2])
+
+
+@pytest.fixture
+def front(place: Path, router: tuple[int, int]) -> Iterator[str]:
+    """URL of nginx in front of that server."""
+    with proxied(place, router[1]) as address:
+        yield address
 
 
 def stranger(front: str) -> socket.socket:
@@ -138,13 +149,24 @@ def too_large_in_chunks(front: str) -> list[socket.socket]:
     return []
 
 
+def unread_streams(front: str) -> list[socket.socket]:
+    """Thirty streams of large events, of which only the status is read."""
+    body = json.dumps({**ASK, "model": LARGE, "stream": True}).encode()
+    head = HEAD + f"authorization: Bearer {CARELESS}\r\ncontent-length: {len(body)}\r\n\r\n".encode()
+    open_ = []
+    for _ in range(30):
+        sock = stranger(front)
+        sock.sendall(head + body)
+        assert b" 200 " in sock.recv(15)
+        open_.append(sock)
+    return open_
+
+
 ATTACKS = (bodies_that_never_come, half_heads, slow_bodies, many_headers, too_large, too_large_in_chunks)
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_colleagues_are_answered_while_a_stranger_attacks(
-    front: str, attack: Callable[[str], list[socket.socket]]
-) -> None:
+def check_colleagues(front: str, attack: Callable[[str], list[socket.socket]]) -> None:
+    """Check that 19 of 20 requests of a colleague take less than 250 ms during an attack, and all succeed."""
     times: dict[str, list[float]] = {"/healthz": [], "/v1/chat/completions": []}
     statuses: set[int] = set()
     stop = threading.Event()
@@ -175,6 +197,68 @@ def test_colleagues_are_answered_while_a_stranger_attacks(
     for path, seen in times.items():
         waits = sorted(seen)
         assert len(waits) >= 20 and waits[int(0.95 * len(waits))] < 0.25, (path, waits[-5:])
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+def test_colleagues_are_answered_while_a_stranger_attacks(
+    front: str, attack: Callable[[str], list[socket.socket]]
+) -> None:
+    check_colleagues(front, attack)
+
+
+class LargeEvents(StreamRequestHandler):
+    """An upstream that streams events of 7 MB until nobody takes them; other requests get a short answer."""
+
+    def handle(self) -> None:
+        size = 0
+        while line := self.rfile.readline().strip().lower():
+            if line.startswith(b"content-length:"):
+                size = int(line.split(b":")[1])
+        is_stream = json.loads(self.rfile.read(size)).get("stream")
+        choice = {"index": 0, "finish_reason": None if is_stream else "stop"}
+        message = {"role": "assistant", "content": "x" * (7 << 20) if is_stream else "four"}
+        choice["delta" if is_stream else "message"] = message
+        data = json.dumps({"id": "large", "choices": [choice]}).encode()
+        kind = "text/event-stream" if is_stream else "application/json"
+        with suppress(OSError):
+            self.wfile.write(f"HTTP/1.1 200 OK\r\ncontent-type: {kind}\r\nconnection: close\r\n\r\n".encode())
+            while is_stream:
+                self.wfile.write(b"data: " + data + b"\n\n")
+            self.wfile.write(data)
+
+
+@pytest.fixture
+def large_events(place: Path, write_upstreams: Any) -> Iterator[None]:
+    """Have such an upstream behind one of the models."""
+    with ThreadingTCPServer(("127.0.0.1", 0), LargeEvents) as upstream:
+        upstream.daemon_threads = True
+        threading.Thread(target=upstream.serve_forever, daemon=True).start()
+        write_upstreams({LARGE: {"url": f"http://127.0.0.1:{upstream.server_address[1]}/v1"}})
+        yield
+        upstream.shutdown()
+
+
+def memory(process: int) -> int:
+    """MB that a process has in memory."""
+    pages = Path(f"/proc/{process}/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+
+@pytest.mark.usefixtures("large_events")
+def test_colleagues_are_answered_and_memory_is_spared_while_nobody_reads_streams_of_large_events(
+    front: str, router: tuple[int, int]
+) -> None:
+    most = memory(router[0]) + 100  # a half of what one event of each stream would take
+    taken = []
+
+    def attack(front: str) -> list[socket.socket]:
+        open_ = unread_streams(front)
+        time.sleep(1.0)
+        taken.append(memory(router[0]))
+        return open_
+
+    check_colleagues(front, attack)
+    assert taken[0] < most
 
 
 def test_streams_pass_as_they_come_and_large_bodies_pass(front: str, write_upstreams: Any) -> None:
