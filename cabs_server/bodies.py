@@ -7,6 +7,7 @@ A request is kept as the bytes that came. A field that is not changed is sent on
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -54,15 +55,15 @@ async def read_body(request: Request) -> bytes:
     if length is not None and (not length.isdecimal() or len(length) > 15 or int(length) > most):
         raise _too_large(most)
     size = most if length is None else int(length)
-    content = bytearray()
+    content = io.BytesIO()  # gives its bytes away without a copy
     try:
         async with asyncio.timeout(limits.BODY_SECONDS) as patience:
             async for chunk in request.stream():
-                is_large = len(content) > limits.COUNTED
-                content += chunk
-                if len(content) > most:
+                is_large = content.tell() > limits.COUNTED
+                content.write(chunk)
+                if content.tell() > most:
                     raise _too_large(most)
-                if len(content) > limits.COUNTED and not is_large:
+                if content.tell() > limits.COUNTED and not is_large:
                     deadline = patience.when()
                     patience.reschedule(None)  # waiting for room has a limit of its own
                     room = slots.bodies.take(request.state.caller.name, size)
@@ -72,7 +73,7 @@ async def read_body(request: Request) -> bytes:
         raise Refused(408, f"the request did not arrive within {limits.BODY_SECONDS:g} s") from None
     except ClientDisconnect:
         raise Refused(499, "the client went away") from None
-    return bytes(content).removeprefix(_BOM)
+    return content.getvalue().removeprefix(_BOM)
 
 
 async def read_json(request: Request) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import zlib
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
@@ -86,19 +87,19 @@ async def read_whole(
         key: name of the caller's key.
         resources: stack that releases the memory.
     """
-    content = bytearray()
+    content = io.BytesIO()  # gives its bytes away without a copy
     is_counted = False
     async for piece in Unpacked(response):
-        content += piece
-        if len(content) > limits.ANSWER:
+        content.write(piece)
+        if content.tell() > limits.ANSWER:
             response.close()
             return None
-        if len(content) > limits.COUNTED:  # a small packed chunk may become many pieces, without a pause
+        if content.tell() > limits.COUNTED:  # a small packed chunk may become many pieces, without a pause
             await asyncio.sleep(0)
-        if len(content) > limits.COUNTED and not is_counted:
+        if content.tell() > limits.COUNTED and not is_counted:
             is_counted = True
             size = limits.ANSWER  # packed, or of unknown length: it may become so large
             if response.content_length is not None and "content-encoding" not in response.headers:
                 size = min(response.content_length, limits.ANSWER)
             await resources.enter_async_context(answers.take(key, size))
-    return bytes(content)
+    return content.getvalue()

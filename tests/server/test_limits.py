@@ -20,13 +20,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from server_support import ASK, JSON, client, log
+from starlette.requests import Request
 
 from cabs_core.data.endpoints.person_text import LONGEST
 from cabs_core.data.endpoints.upstreams import Upstreams
 from cabs_server import bodies, limits, streams, unpacking
 from cabs_server.attempt import read_reply
 from cabs_server.call import Answer
-from cabs_server.callers import LOCAL, Refused
+from cabs_server.callers import LOCAL, Caller, Refused
 from cabs_server.completions import response_of
 from cabs_server.connections import Connections
 from cabs_server.limits import FairWorker, KeyedBytes, Limits, RequestSlots
@@ -380,6 +381,52 @@ def test_others_get_turns_while_a_small_answer_becomes_a_large_one():
 
     assert asyncio.run(work()) == bytes(8 << 20)
     assert next(turns) > 100
+
+
+def test_a_large_answer_takes_its_size_while_it_is_read():
+    pieces = [bytes(limits.PIECE)] * 128
+
+    async def work():
+        async with AsyncExitStack() as resources:
+            body = Body(pieces, "identity")
+            body.content_length = 8 << 20
+            return await unpacking.read_whole(body, KeyedBytes(limits.BYTES_BY_KEY), "key", resources)
+
+    assert most_memory(work) < 10 << 20
+
+
+def test_a_large_body_takes_its_size_while_it_is_read():
+    chunks = [{"type": "http.request", "body": bytes(limits.PIECE), "more_body": i < 127} for i in range(128)]
+
+    async def work():
+        waiting = iter(chunks)
+
+        async def receive():
+            return next(waiting)
+
+        async with AsyncExitStack() as large:
+            app = SimpleNamespace(state=SimpleNamespace(slots=RequestSlots()))
+            state = {"caller": Caller("key"), "large": large}
+            scope = {"type": "http", "method": "POST", "headers": [], "app": app, "state": state}
+            return await bodies.read_body(Request(scope, receive))
+
+    assert most_memory(work) < 10 << 20
+
+
+def most_memory(work) -> int:
+    """Most bytes that a coroutine that returns 8 MiB has had."""
+
+    async def measured():
+        tracemalloc.start()
+        try:
+            content = await work()
+            most = tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+        assert content == bytes(8 << 20)
+        return most
+
+    return asyncio.run(measured())
 
 
 @pytest.mark.parametrize(("encoding", "content"), [("br", b"x"), ("gzip", b"not packed")])
