@@ -76,16 +76,6 @@ async def read_body(request: Request) -> bytes:
     return content.getvalue().removeprefix(_BOM)
 
 
-async def read_json(request: Request) -> dict[str, Any]:
-    """Return the JSON object in the body of a small request.
-
-    Raises:
-        Refused: see `read_body` and `parse_body`.
-    """
-    content = await read_body(request)
-    return parse_body(content)
-
-
 def _too_large(most: int) -> Refused:
     """Return the error for a body of more than `most` bytes."""
     return Refused(413, f"the request is larger than {most >> 20} MiB")

@@ -22,7 +22,8 @@ from cabs_core.router.routed import Routed
 from cabs_core.router.router import Router
 from cabs_core.router.sessions import route_conversation
 from cabs_core.router.terms import SCORE, VALUE, WANTED, WHY
-from cabs_server.bodies import read_json
+from cabs_server.attempt import run_if_large
+from cabs_server.bodies import parse_body, read_body
 from cabs_server.completions import headers_of, terms_of
 from cabs_server.guard import caller_in
 
@@ -40,7 +41,7 @@ async def decide(request: Request) -> Response:
         RouterError: a field is unknown or has a wrong type, or there is nothing to route.
         Refused: no model is at the provider that stores the conversation.
     """
-    body = await read_json(request)
+    content, body = await _read_json(request)
     state = request.app.state
     router = state.keeper.router
     caller = caller_in(request).name
@@ -59,7 +60,7 @@ async def decide(request: Request) -> Response:
             router.route, text, budget=body.get("budget"), available=available
         )
     else:
-        choose = await _choose_for_conversation(request, body, router, available)
+        choose = await _choose_for_conversation(request, content, body, router, available)
     worker = state.forwarder.worker
     routed = await worker.run(
         caller,
@@ -85,6 +86,18 @@ async def decide(request: Request) -> Response:
     if routed.marked:
         headers[SCORE] = WANTED
     return JSONResponse(answer, headers=headers)
+
+
+async def _read_json(request: Request) -> tuple[bytes, dict[str, Any]]:
+    """Return (bytes of a request's body, the JSON object in them). A large body is read on a thread.
+
+    Raises:
+        Refused: see `read_body` and `parse_body`.
+    """
+    content = await read_body(request)
+    forwarder = request.app.state.forwarder
+    body = await run_if_large(forwarder, caller_in(request).name, content, partial(parse_body, content))
+    return content, body
 
 
 def _check_fields(body: dict[str, Any]) -> None:
@@ -122,9 +135,12 @@ def _available_models(
 
 
 async def _choose_for_conversation(
-    request: Request, body: dict[str, Any], router: Router, available: list[str] | None
+    request: Request, content: bytes, body: dict[str, Any], router: Router, available: list[str] | None
 ) -> Callable[..., Routed]:
     """Return the function that chooses a model for the messages in a body.
+
+    Args:
+        content: bytes of the body. body: the JSON object in them.
 
     Raises:
         RouterError: there are no messages, or the text to route by cannot be read.
@@ -133,12 +149,19 @@ async def _choose_for_conversation(
     if not set(body) & set(MESSAGES):
         raise RouterError("there is nothing to route: expected text, or the messages of a request")
     caller = caller_in(request).name
+    forwarder = request.app.state.forwarder
     options = router.options
-    chat = chat_requests.ChatRequest.read(
-        body, headers_of(request), route_by=options.route_by, caller=caller, rules=options.text_rules
+    read = partial(
+        chat_requests.ChatRequest.read,
+        body,
+        headers_of(request),
+        route_by=options.route_by,
+        caller=caller,
+        rules=options.text_rules,
     )
+    chat = await run_if_large(forwarder, caller, content, read)
     models = router.arms if available is None else available
-    chat, at_place = await request.app.state.forwarder.find_holder(router, chat, models, caller)
+    chat, at_place = await forwarder.find_holder(router, chat, models, caller)
     return partial(route_conversation, router, chat, available=at_place or available)
 
 
@@ -149,7 +172,7 @@ async def feedback(request: Request) -> Response:
         RouterError: a field is unknown or wrong, or the client may not name a cost.
         UnknownDecision: the caller has no such decision.
     """
-    body = await read_json(request)
+    _, body = await _read_json(request)
     state = request.app.state
     unknown = sorted(set(body) - {*NAMES, "score", "cost", "idempotency_key"})
     if unknown:
@@ -189,7 +212,7 @@ async def retract(request: Request) -> Response:
         RouterError: a field is unknown.
         UnknownDecision: the caller has no such decision.
     """
-    body = await read_json(request)
+    _, body = await _read_json(request)
     state = request.app.state
     unknown = sorted(set(body) - set(NAMES))
     if unknown:

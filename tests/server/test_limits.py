@@ -12,6 +12,7 @@ import threading
 import tracemalloc
 import weakref
 import zlib
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import SimpleNamespace
@@ -283,6 +284,25 @@ def test_large_bodies_of_a_key_wait_in_turn_and_others_do_not(monkeypatch):
         assert refused.value.status == 429 and not room.taken
 
     asyncio.run(work())
+
+
+@pytest.mark.parametrize("name", ["text", "messages"])
+def test_a_large_decision_waits_for_the_thread_of_large_bodies_and_a_small_one_does_not(place, name):
+    free = threading.Event()
+
+    def decision(text):
+        return {"text": text} if name == "text" else {"messages": [{"role": "user", "content": text}]}
+
+    with client(place) as c, ThreadPoolExecutor(1) as pool:
+        c.app.state.forwarder.reader.submit("somebody", free.wait)
+        try:
+            large = pool.submit(c.post, "/v1/decision", json=decision("word " * 10_000))
+            assert c.post("/v1/decision", json=decision("Hi")).status_code == 200
+            wait([large], 0.2)
+            assert not large.done()
+        finally:
+            free.set()
+        assert large.result().status_code == 200
 
 
 class Content:
