@@ -65,11 +65,21 @@ class ChosenPolicy:
     rows: list[dict[str, Any]]
     failed: dict[str, str] = field(default_factory=dict)
 
+    @property
+    def lead(self) -> float:
+        """Mean paired difference to the best single model, known even if its standard error is not."""
+        return float(self._row["lead"])
+
+    @property
+    def _row(self) -> dict[str, Any]:
+        """Row of the chosen policy."""
+        return next(row for row in self.rows if row["policy"] == self.policy)
+
     def evidence(self) -> dict[str, float]:
         """Return `mean`, `se` and `n` of the chosen policy's paired difference to the best single model.
         Return an empty dict if the standard error is unknown.
         """
-        row = next(row for row in self.rows if row["policy"] == self.policy)
+        row = self._row
         if math.isnan(row["lead_se"]):
             return {}
         return {"mean": row["lead"], "se": row["lead_se"], "n": row["n"]}

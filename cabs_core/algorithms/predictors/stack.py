@@ -63,6 +63,13 @@ class StackPredictor(ScorePredictor):
         folds: number of folds of the cross-fitting, at least 2.
         pull: number of prompts that the weights common to all arms count as, 0 or larger.
 
+    Attributes:
+        mean_: mean scores [K] of the train split.
+        weights_: weights [K, M] of the members' predictions of the contrasts between arms.
+        common_: weights [M] of the members' predictions of the mean over arms.
+        width_: number of columns of the embeddings.
+        fitted_: {name: member} of the M members with a positive weight.
+
     Raises:
         PolicyError: a member, folds or pull is not as above.
     """
@@ -99,6 +106,10 @@ class StackPredictor(ScorePredictor):
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
+        """Fit the weights on cross-fitted predictions, then the used members on the whole train split.
+
+        The validation rows only go to the members that take some.
+        """
         n = len(x)
         self.mean_ = y.mean(axis=0)
         fold = np.random.default_rng([seed, 41]).permutation(n) % min(self.folds, max(2, n // 2))
@@ -128,6 +139,7 @@ class StackPredictor(ScorePredictor):
         self.width_ = x.shape[1]
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return predicted scores `[n, K]`, which may lie outside [0, 1]."""
         out = np.tile(self.mean_, (len(x), 1))
         for m, member in enumerate(self.fitted_.values()):
             deviation = member.predict(x, lengths) - self.mean_
@@ -137,6 +149,7 @@ class StackPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return self.width_
 
     def state(self) -> State:
@@ -167,7 +180,7 @@ class StackPredictor(ScorePredictor):
 
 
 def _make(name: str, options: Mapping[str, Any]) -> ScorePredictor:
-    """Make the score predictor `name` with these options, not yet fitted."""
+    """Return the score predictor `name` with these options, not yet fitted."""
     from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415  (as in `restore`)
 
     return make_score_predictor(name, **options)

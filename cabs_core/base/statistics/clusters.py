@@ -23,7 +23,7 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
     Args:
         groups: `[n]` equal values for rows of one prompt or of near-copies.
-        sessions: `[n]` names of conversations; None or empty if a conversation is unknown. A group that
+        sessions: `[n]` names of conversations; None, NaN or empty if a conversation is unknown. A group that
             occurs in many conversations (`COMMON_SHARE`) does not link them: its rows belong to their
             conversations.
     """
@@ -50,10 +50,10 @@ def clusters_of(groups: ArrayLike, sessions: Sequence[str | None] | np.ndarray |
 
 
 def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
-    """Sum values `[..., n]` by cluster, `[..., G]`, in the order of the clusters' values.
+    """Return the sums of values `[..., n]` by cluster, `[..., G]`, in the order of the clusters' values.
 
     Args:
-        clusters: `[n]`, or None to return every value alone.
+        clusters: `[n]` equal values for rows of one cluster. None returns the values as they are.
     """
     values = np.asarray(values, dtype=np.float64)
     if clusters is None or not values.size:
@@ -65,9 +65,13 @@ def cluster_sums(values: ArrayLike, clusters: ArrayLike | None) -> np.ndarray:
 
 
 def independent(weights: ArrayLike, clusters: ArrayLike | None = None) -> float:
-    """Effective number of clusters: (sum w)^2 / sum w^2 of the clusters' weights w (Kish 1965).
+    """Return the effective number of clusters, (sum w)^2 / sum w^2 (Kish 1965), or 0 if all weights are 0.
 
-    The number is 0 if all weights are 0.
+    w are the sums of the weights of the clusters.
+
+    Args:
+        weights: `[n]`, a weight for each row.
+        clusters: `[n]` equal values for rows of one cluster, or None if each row is a cluster.
     """
     sums = cluster_sums(weights, clusters)
     square = float((sums**2).sum())

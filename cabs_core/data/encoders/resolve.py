@@ -1,4 +1,4 @@
-"""Finds and checks the files of an encoder by its name, and computes the identity of its embeddings.
+"""Find and check the files of an encoder by its name, and compute the identity of its embeddings.
 
 The identity is a hash of everything on which the embeddings depend (weights, tokenizer, pooling, lengths,
 numeric type). Two pools share embeddings exactly if they may, wherever the files lie.
@@ -62,7 +62,7 @@ def resolve(encoder: Encoder) -> EncoderFiles:
 
     Raises:
         EncoderError: the encoder is not found, the network is away, there are no weights that can be read
-            safely, or the weights do not have the pinned checksum.
+            safely, the weights do not have the pinned checksum, or a revision is given for a local folder.
     """
     name = encoder.name
     record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)
@@ -82,7 +82,11 @@ def resolve(encoder: Encoder) -> EncoderFiles:
 
 
 def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
-    """Return the folder of an encoder in the hub's cache, after downloading what is missing."""
+    """Return the folder of an encoder in the hub's cache, after downloading the files that are missing.
+
+    Raises:
+        EncoderError: the files are not in the cache and cannot be downloaded.
+    """
     from huggingface_hub import snapshot_download  # noqa: PLC0415  (only for the hub)
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError  # noqa: PLC0415  (only for the hub)
 

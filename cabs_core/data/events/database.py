@@ -71,7 +71,8 @@ _STORED = (float, int, bytes)
 def _storable(value: Any) -> Any:
     """Return a value in a form that both drivers take.
 
-    Numbers of NumPy become Python's, and NUL and lone surrogates in a text are written as escapes.
+    Numbers of NumPy become Python's, and NUL and lone surrogates in a text are written as escapes. Any other
+    value is returned as it is.
     """
     if value is None or type(value) in _STORED:
         return value
@@ -87,7 +88,8 @@ class Database:
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
-        read_only: True to read an existing SQLite file and never to write to it.
+        read_only: True to read an existing SQLite file and never to write to it. It has no effect on a
+            database of PostgreSQL.
 
     Raises:
         LogError: the database cannot be opened.
@@ -175,7 +177,7 @@ class Database:
                 self._db = sqlite3.connect(
                     self.place, timeout=30, check_same_thread=False, isolation_level=None
                 )
-                # of a new file: `compact` gives space back
+                # for a new file, so that `shrink` can give space back
                 self._db.execute("PRAGMA auto_vacuum=INCREMENTAL")
                 self._db.execute("PRAGMA journal_mode=WAL")
                 self._db.execute("PRAGMA synchronous=NORMAL")
@@ -254,7 +256,8 @@ class Database:
     def stream(self, sql: str, values: Iterable[Any] = ()) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a query, with a few thousand in memory at a time.
 
-        Other threads wait until the last row was taken.
+        Other threads wait until the last row was taken. Nothing is repeated if PostgreSQL closes the
+        connection: the next call opens it again.
 
         Raises:
             LogError: the database cannot be reached or read.
@@ -262,13 +265,14 @@ class Database:
         with self._lock:
             if self._db is None:
                 self._open()
+            db = self._db
             cursor: Any = None
             try:
                 if self.dialect == "sqlite":
-                    cursor = self._db.cursor()
+                    cursor = db.cursor()
                     cursor.execute(sql, tuple(values))
                 else:
-                    cursor = self._db.cursor(name="cabs_stream")
+                    cursor = db.cursor(name="cabs_stream")
                     cursor.itersize = _ROWS
                     cursor.execute(sql.replace("?", "%s"), tuple(values))
                 while rows := cursor.fetchmany(_ROWS):
@@ -279,12 +283,14 @@ class Database:
                 with suppress(*self._errors):
                     if cursor is not None:
                         cursor.close()
-                    if self.dialect == "postgres":
-                        self._db.rollback()
+                if self.dialect == "postgres":
+                    with suppress(*self._errors):
+                        db.rollback()
+                    if db.closed:  # the next call opens the connection again
+                        self._db = None
 
     def sync(self) -> None:
-        """Move SQLite's write-ahead log into the file, on a connection of its own.
-
+        """Move SQLite's write-ahead log into the file, on a connection of its own. Elsewhere, do nothing.
         Appending transactions would otherwise wait some 10 ms for this work.
 
         Raises:
@@ -300,8 +306,7 @@ class Database:
             raise LogError(self._failure("synced", error)) from None
 
     def check_disk(self) -> None:
-        """Write and remove some bytes next to an SQLite file.
-
+        """Write and remove some bytes next to an SQLite file. Elsewhere, do nothing.
         The file itself may have free pages although the disk is full.
 
         Raises:
@@ -319,6 +324,7 @@ class Database:
     def shrink(self, pages: int = 2_000) -> bool:
         """Give free pages of an SQLite file back to the disk, and return True if there may be more of them.
 
+        Without an SQLite file, return False.
         Args:
             pages: most pages that are given back.
 
@@ -337,8 +343,9 @@ class Database:
                 raise LogError(self._failure("made smaller", error)) from None
 
     def copy_to(self, path: str | Path) -> Path:
-        """Copy the database into a new SQLite file, and return the path of the file.
+        """Copy the database into an SQLite file, and return the path of the file.
 
+        A new file is readable by its owner alone. A database that is in the file already is overwritten.
         Raises:
             RouterError: the log is in PostgreSQL.
         """
@@ -356,7 +363,7 @@ class Database:
         return Path(path)
 
     def read_from(self, path: str | Path) -> None:
-        """Replace the contents of an SQLite database, which should be empty, by a copy of an SQLite file."""
+        """Replace the contents of this SQLite database, which should be empty, by those of an SQLite file."""
         source = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro&immutable=1", uri=True)
         with self._lock:
             try:

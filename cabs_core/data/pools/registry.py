@@ -52,7 +52,11 @@ def edit_retired() -> Iterator[set[str]]:
 
 
 def active_pools() -> tuple[list[PoolFile], list[PoolError]]:
-    """Return all valid pools that are not retired, and the errors of invalid files."""
+    """Return all valid pools that are not retired, and the errors of invalid files.
+
+    Raises:
+        PoolError: `registry.json` in CABS_HOME cannot be read.
+    """
     pools, errors = list_pools()
     gone = retired()
     return [p for p in pools if p.pool.name not in gone], errors
@@ -119,7 +123,10 @@ def add_pool(file: Path, today: str | None = None) -> Added:
 
 
 def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
-    """Return the changes between two pools' settings, such as `replay.trials: 10 -> 20`."""
+    """Return the changes between two pools' settings, such as `replay.trials: 10 -> 20`.
+
+    A setting that is absent counts as null.
+    """
     before = flatten(old)
     after = flatten(new)
     return [
@@ -130,7 +137,7 @@ def differences(old: dict[str, Any], new: dict[str, Any]) -> list[str]:
 
 
 def _short(value: Any) -> str:
-    """Return a value as JSON, cut to 100 characters."""
+    """Return a value as JSON, cut to 100 characters that end in `...`."""
     text = json.dumps(value)
     if len(text) <= 100:
         return text

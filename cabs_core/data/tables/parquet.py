@@ -1,4 +1,4 @@
-"""Reads parquet files with Arrow."""
+"""Read parquet files with Arrow."""
 
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -35,6 +35,7 @@ class Parquet(Table):
         return pq.ParquetFile(self.path, page_checksum_verification=True)
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        """Return the columns or dotted paths, with all rows; texts in `repeated` are stored once each."""
         plans = {name: self._plan(name, name in repeated) for name in names}
         chunks: dict[str, list[pa.Array]] = {name: [] for name in names}
         leaves = list(dict.fromkeys(leaf for leaf, _, _ in plans.values()))
@@ -106,7 +107,7 @@ def _field(values: pa.StructArray, key: str) -> pa.Array:
 
 
 def _within(name: str, kind: pa.DataType) -> list[str]:
-    """Return the dotted names of all fields within a column."""
+    """Return the dotted names of all struct fields within a column. Fields within lists are left out."""
     if not pa.types.is_struct(kind):
         return []
     below = [(f"{name}.{field.name}", field.type) for field in kind]
@@ -114,7 +115,7 @@ def _within(name: str, kind: pa.DataType) -> list[str]:
 
 
 def _series(parts: list[Any]) -> pd.Series:
-    """Return the values of several batches as one column."""
+    """Return the values of several batches as one column; without batches, an empty column of objects."""
     if not parts:
         return pd.Series([], dtype=object)
     if isinstance(parts[0], pd.Series):

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.sparse.csgraph import connected_components
 
+#: most rows that are tested, number of permutations of a test, and folds of the regression
 _ROWS = 12_000
 _PERMUTATIONS = 99
 _FOLDS = 5
@@ -174,8 +175,8 @@ def predictability(
         groups: G lists of arm indices. A group's target is the mean of its models' standardised scores.
 
     Returns:
-        The out-of-fold correlation of predicted and actual mean score of each group, `[G]`; and the
-        permutation p-values, `[G]`.
+        The out-of-fold correlation of predicted and actual mean score of each group, `[G]`; and the one-sided
+        permutation p-values, `[G]`. A group of constant scores has the correlation 0 and the p-value 1.
     """
     rng = np.random.default_rng([0, 1])
     rows = sample_rows(len(scores))
@@ -210,9 +211,9 @@ def would_show(rows: int, columns: int) -> bool:
 
 
 def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.ndarray:
-    """Return features of texts without an encoder: two columns for the length, then TF-IDF of words reduced
-    by SVD.
+    """Return features of texts without an encoder.
 
+    The first two columns are of the length, the others are TF-IDF of words reduced by SVD.
     Returns:
         `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common. Only the
         first 4,000 characters of a text give words.
@@ -236,9 +237,9 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
 
 
 def length_features(lengths: np.ndarray) -> np.ndarray:
-    """Return features of the lengths of texts, `[n, 2]`: the standardised logarithm, and a bounded function
-    of it.
+    """Return features of the lengths of texts, `[n, 2]`.
 
+    The first is the standardised logarithm l of the length, the second tanh(2 l), which is bounded.
     Args:
         lengths: characters or tokens, `[n]`. A negative one, which another check reports, counts as 0.
     """

@@ -27,7 +27,7 @@ class AnswersSummary(Summary):
         in_flight: number of calls that were under way when an earlier run died.
         stopped: why the collection ended early. Empty if it did not.
         lanes: {model: summary of its calls in words}; counts: {model: {state or figure: number}}.
-        by_budget: whether the budget ended the collection; repriced: sentences about prices that changed.
+        by_budget: True if the budget ended the collection; repriced: sentences about prices that changed.
     """
 
     prompts: int
@@ -42,6 +42,7 @@ class AnswersSummary(Summary):
     repriced: list[str]
 
     def shown(self) -> dict[str, Any]:
+        """Return the figures that are shown for the stage, {name in words: figure}."""
         return {
             **super().shown(),
             "prompts": self.prompts,
@@ -57,7 +58,8 @@ class AnswersSummary(Summary):
     def outdated(self, chain: Chain) -> list[str]:
         """Return a reason, as a list of one, if the budget that ended the collection allows more now.
 
-        While the budget is spent, the answers are up to date.
+        Otherwise return an empty list: while the budget is spent, and after a collection that the budget did
+        not end, the answers are up to date.
         """
         if not self.by_budget:
             return []

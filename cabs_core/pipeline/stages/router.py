@@ -42,8 +42,8 @@ TIMES = "decisions.parquet"
 ROUNDS = 5_000
 #: prompts that are embedded again one at a time
 TEXTS = 50
-#: most whole decisions that are timed, those before them that are not, and the seconds after which no further
-#: one is timed: 200 decisions of a transformer take six seconds
+#: most decisions, from the text on, that are timed; decisions before them that are not timed; and seconds
+#: after which no further decision is timed, because 200 decisions of a transformer take six seconds
 DECISIONS = 200
 WARMUP = 10
 TIMING_SECONDS = 1.5
@@ -83,7 +83,7 @@ def build(
         bundle=manifest.id,
         named=bool(pool.router.policy),
         predicted=pool.logged,
-        gain=choice.evidence()["mean"],
+        gain=choice.lead,
         megabytes=bundle_size(folder / BUNDLE) / 1e6,
         latency=vars(latency),
         same=plain(match(folder / BUNDLE, inputs)),
@@ -99,7 +99,10 @@ def test_prompts(inputs: Mapping[str, Path]) -> list[str]:
 
 
 def match(bundle: Path, inputs: dict[str, Path]) -> Match:
-    """Compare the bundle's decisions on the test prompts with the replay's."""
+    """Compare the bundle's decisions on the first fold's test prompts with the replay's.
+
+    At most `ROUNDS` decisions are compared, and `TEXTS` prompts are embedded again.
+    """
     problem = ReplayProblem.load(inputs["replay_problem"] / "test")
     with one_torch_thread():
         return check_bundle_matches_replay(
@@ -110,7 +113,7 @@ def match(bundle: Path, inputs: dict[str, Path]) -> Match:
 def examine_again(chain: Chain) -> RouterSummary:
     """Return the summary of the stored router, with a new comparison of its decisions with the replay's.
 
-    The summary is returned as it was stored if there is no bundle.
+    Nothing is stored. The summary is returned as it was stored if there is no bundle.
     """
     target = chain.stage("router")
     folder = chain.verified(target)
