@@ -115,7 +115,7 @@ def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]
     else:
         sizes = np.bincount(group)
         order = np.random.default_rng([split.split_seed, 0]).permutation(len(sizes))
-        place = np.argsort(order)[group] / len(sizes)
+        place = np.argsort(order)[group]
         fold = _balanced(sizes, order, folds)[group]
     train, validation, _ = split.fractions
     origin = outcomes.report.get("origin", "table")

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from test_table import make
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.hashing import stable_hash
 from cabs_core.data.outcomes import SPLITS, Outcomes, make_splits, splits_of_pool, validation_rows
-from cabs_core.data.outcomes.splits import DECIDING, FOLDS, MOST_FOLDED, make_folds
+from cabs_core.data.outcomes.splits import DECIDING, make_folds
 from cabs_core.data.pool_files.sections import Split
 from cabs_core.data.pool_files.table import TablePool
 
@@ -46,6 +47,7 @@ def test_fractions_are_met_exactly_without_duplicates() -> None:
 
 
 def test_of_many_validation_queries_a_sample_decides() -> None:
+    assert DECIDING == 5_000, "answers of one table are compared across versions"
     few = np.array(["train", "validation", "test"] * DECIDING)
     np.testing.assert_array_equal(validation_rows(few), np.flatnonzero(few == "validation"))
     many = np.array(["train", "validation", "validation", "test"] * DECIDING)
@@ -188,16 +190,57 @@ def test_folds_do_not_depend_on_the_order_of_the_rows_or_on_how_often_each_stand
 
 def test_the_number_of_folds_follows_table_and_pool_file() -> None:
     few = outcomes_of([f"p{i}" for i in range(100)], ["a", "b"] * 50)
-    many = outcomes_of([f"p{i}" for i in range(MOST_FOLDED + 1)])
+    most = outcomes_of([f"p{i}" for i in range(5_000)])
+    many = outcomes_of([f"p{i}" for i in range(5_001)])
 
     def folds(table: Outcomes, **split: object) -> int:
         return len(splits_of_pool(table, TablePool(name="p", source={"kind": "synthetic"}, split=split)))
 
-    assert (folds(few), folds(many)) == (FOLDS, 1)
+    assert (folds(few), folds(most), folds(many)) == (5, 5, 1)
     assert folds(many, folds=3) == 3
     assert folds(few, kind="by_task") == 1
     with pytest.raises(ValueError, match=r"split\.folds"):
         TablePool(name="p", source={"kind": "synthetic"}, split={"kind": "by_task", "folds": 5})
+
+
+def test_validation_rows_of_a_fold_stand_in_the_fold_before_the_tested_one() -> None:
+    folds = make_folds(outcomes_of([f"p{i}" for i in range(1000)]), Split(), 5)
+    for number, split in enumerate(folds):
+        before = folds[number - 1]
+        assert (before[split == "validation"] == "test").all()
+
+
+def test_a_fold_of_exactly_the_train_fraction_ends_before_the_next_group() -> None:
+    """Six of twelve rows are left; two thirds of them are four rows, and the fifth is the first of
+    validation."""
+    outcomes = outcomes_of([f"p{i}" for i in range(12)])
+    for split in make_folds(outcomes, Split(fractions=(0.5, 0.25, 0.25)), 2):
+        assert counts(split) == [4, 2, 6]
+
+
+def test_by_task_draws_the_same_tasks_for_a_seed_in_every_version() -> None:
+    tasks = [f"t{i % 6}" for i in range(300)]
+    outcomes = outcomes_of([f"p{i}" for i in range(300)], tasks)
+    for seed, expected in enumerate(["t1 t3 t4", "t0 t1 t4", "t0 t2 t4"]):
+        is_test = make_splits(outcomes, Split(kind="by_task", split_seed=seed)) == "test"
+        assert " ".join(np.unique(outcomes.tasks[is_test])) == expected
+
+
+def test_by_prompt_rows_without_a_named_group_go_by_their_prompt_and_others_by_the_name() -> None:
+    prompts = [f"{a}{b} please" for a in "mnopqrstuvwxyz" for b in "abcdefghijklmnopqrstuv"]
+    named = [f"g{i // 2}" if i % 3 else "" for i in range(len(prompts))]
+    outcomes = replace(outcomes_of(prompts), groups=np.array(named))
+    expected = []
+    for prompt, name in zip(prompts, named, strict=True):
+        place = int(stable_hash([4, name or prompt]), 16) / 16.0**16
+        expected.append("train" if place < 0.7 else "validation" if place < 0.8 else "test")
+    assert make_splits(outcomes, Split(kind="by_prompt", split_seed=4)).tolist() == expected
+
+
+def test_a_fold_without_test_rows_is_named_with_the_size_of_the_table() -> None:
+    outcomes = outcomes_of(["red", "green", "blue", "white"])
+    with pytest.raises(DataError, match="4 different prompts in 4 queries: fold 5 of 5 has no test prompts"):
+        make_folds(outcomes, Split(fractions=(0.5, 0.25, 0.25)), 5)
 
 
 def test_a_fold_without_rows_is_refused_and_says_what_to_do() -> None:
