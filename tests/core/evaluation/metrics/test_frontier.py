@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.base.statistics.bootstrap import bootstrap_weights
 from cabs_core.evaluation.metrics import frontier
 
 points = st.lists(
@@ -82,3 +83,45 @@ def test_aiq_is_the_mean_height_of_the_hull(p, low, width):
     value = frontier.aiq(costs, scores, low, low + width)
     assert value == pytest.approx(heights.mean(), abs=2e-3)
     assert -1e-12 <= value <= scores.max() + 1e-12
+
+
+def test_a_point_on_or_under_the_segment_of_its_neighbours_is_no_vertex():
+    on_the_segment = frontier.non_decreasing_hull([1, 2, 3], [0.25, 0.5, 0.75])
+    under_the_segment = frontier.non_decreasing_hull([1, 2, 3], [0.25, 0.375, 0.75])
+    for costs, scores in (on_the_segment, under_the_segment):
+        assert (costs.tolist(), scores.tolist()) == ([1, 3], [0.25, 0.75])
+
+
+def test_the_best_score_costs_what_the_best_point_costs():
+    assert frontier.cost_at_score([1, 3], [0.4, 0.8], 0.8) == 3
+
+
+def test_the_error_of_aiq_is_that_of_200_draws_of_whole_clusters():
+    rng = np.random.default_rng(0)
+    costs = rng.gamma(2.0, 1.0, (3, 8))
+    scores = rng.random((3, 8))
+    plays = rng.integers(1, 5, (3, 8)).astype(float)
+    clusters = np.array([0, 0, 1, 1, 2, 2, 2, 3])
+    for counts, times in ((None, np.ones((3, 8))), (plays, plays)):
+        values = []
+        for drawn in bootstrap_weights(4, 200):
+            weight = times * drawn[clusters]
+            total = weight.sum(axis=1)
+            points = (weight * costs).sum(axis=1) / total, (weight * scores).sum(axis=1) / total
+            values.append(frontier.aiq(*points, 0.5, 3.0))
+        found = frontier.aiq_bootstrap_se(costs, scores, 0.5, 3.0, plays=counts, clusters=clusters)
+        assert found == pytest.approx(np.std(values, ddof=1), rel=1e-4)
+
+
+def test_the_error_of_aiq_needs_two_clusters():
+    costs = np.array([[1.0, 2.0], [2.0, 3.0]])
+    scores = np.array([[0.1, 0.5], [0.3, 0.9]])
+    assert frontier.aiq_bootstrap_se(costs, scores, 1.0, 3.0) > 0
+    assert np.isnan(frontier.aiq_bootstrap_se(costs, scores, 1.0, 3.0, clusters=[5, 5]))
+
+
+@pytest.mark.parametrize("shapes", [((2, 3), (2, 4)), ((3,), (3,)), ((2, 3), (3,))])
+def test_the_error_of_aiq_refuses_lists_that_are_not_one_row_a_rho(shapes):
+    costs, scores = (np.ones(shape) for shape in shapes)
+    with pytest.raises(ValueError, match=r"expected \[rhos, n\] for both"):
+        frontier.aiq_bootstrap_se(costs, scores, 0.0, 1.0)

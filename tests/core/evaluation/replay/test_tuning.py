@@ -1,8 +1,10 @@
 """Tuning: equal budget, seeded, on the problem it is given, stored and read back."""
 
+import time
 from itertools import product
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from cabs_core.algorithms.policies.registry import policy_class
@@ -10,8 +12,17 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import policies
 from cabs_core.base.catalog.policy_record import FIXED_PRESETS
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.data.pool_files.pool import Pool
-from cabs_core.evaluation.replay.tuning import configurations, trials_for, tunable, tune, tune_policies
+from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.tuning import (
+    configurations,
+    search_rhos,
+    trials_for,
+    tunable,
+    tune,
+    tune_policies,
+)
 
 
 @pytest.fixture(scope="module")
@@ -115,3 +126,55 @@ def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
         tune(problem, ["ridge", "random"])
     tuned = tune(problem, ["lin_ucb", "random"], (300.0,), 2, trials=2)
     assert list(tuned.chosen) == ["lin_ucb"] and list(tuned.untuned) == ["random"]
+
+
+def test_the_search_uses_one_rho_of_each_regime():
+    assert search_rhos(range(1000, -1, -50)) == [150, 550, 900]
+    assert search_rhos([6, 5, 4, 3, 2, 1]) == [2, 4, 6]
+
+
+def test_twelve_configurations_at_three_rhos_are_tried_unless_a_caller_says_otherwise():
+    problem = synthetic_problem(n=20, K=3, d=2)
+    begin = time.perf_counter()
+    found = tune(problem, ["lin_ucb"], trials=1)
+    assert len(found.tried) == 12 and all(len(entry["by_rho"]) == 3 for entry in found.tried)
+    assert 0 < found.chosen["lin_ucb"]["seconds"] <= time.perf_counter() - begin
+
+
+def test_progress_counts_configurations_and_ends_at_one():
+    told = []
+    problem = synthetic_problem(n=20, K=3, d=2)
+    tune(problem, ["lin_ucb", "lin_ts"], (300.0,), 2, trials=1, progress=lambda *args: told.append(args))
+    assert [share for share, _ in told] == [0.25, 0.5, 0.75, 1.0]
+    assert [text for _, text in told] == [
+        "tuning lin_ucb: 1 of 2",
+        "tuning lin_ucb: 2 of 2",
+        "tuning lin_ts: 1 of 2",
+        "tuning lin_ts: 2 of 2",
+    ]
+
+
+def test_the_lead_is_paired_over_trials_and_queries(problem):
+    poor, good = {"eps0": 1.0, "eps_min": 1.0}, {"eps0": 0.05, "eps_min": 0.0}
+    found = tune(
+        problem,
+        ["epsilon_greedy"],
+        (0.0,),
+        2,
+        trials=2,
+        fixed={"epsilon_greedy": poor},
+        grids={"epsilon_greedy": {name: (value,) for name, value in good.items()}},
+    ).chosen["epsilon_greedy"]
+    by_trial, by_query = [], []
+    for options in (poor, good):
+        run = replay(problem, "epsilon_greedy", rho=0.0, trials=2, seed=0, options=options)
+        by_trial.append(run.rewards.mean(axis=1))
+        rewards = [[] for _ in range(problem.n)]
+        for query, reward in zip(run.order.ravel(), run.rewards.ravel(), strict=True):
+            rewards[query].append(reward)
+        by_query.append(np.array([np.mean(values) for values in rewards]))
+    gain_by_trial = by_trial[1] - by_trial[0]
+    error = mean_error(by_query[1] - by_query[0], clusters=problem.clusters, trials=gain_by_trial).value
+    assert found["lead"] == pytest.approx(gain_by_trial.mean())
+    assert found["lead_se"] == pytest.approx(error)
+    assert found["lead"] == pytest.approx(found["best_utility"] - found["preset_utility"])
