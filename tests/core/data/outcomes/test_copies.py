@@ -146,3 +146,84 @@ def test_a_template_that_is_a_task_falls_apart() -> None:
     tasks = [TEMPLATE.format(*WORDS[rng.integers(0, len(WORDS), 4)]) for _ in range(100)]
     prompts = [*tasks, *texts(300, 15)]
     assert len(set(near_copies(prompts).tolist())) == 400
+
+
+@pytest.mark.parametrize(("others", "most"), [(200, 10), (588, 12)])
+def test_a_form_is_common_above_ten_prompts_and_a_fiftieth_of_the_table(others: int, most: int) -> None:
+    """588 other prompts and 12 of the form are 600, of which a fiftieth is 12."""
+    for count in (most, most + 1):
+        prompts = [*(f"What is {i} + {i + 1}?" for i in range(count)), *texts(others)]
+        group = near_copies(prompts)
+        assert (len(set(group[:count].tolist())) == 1) == (count == most)
+        assert any("same form" in text for text in copies_text(prompts, group)) == (count > most)
+
+
+def test_a_form_of_ten_prompts_may_still_be_of_a_template() -> None:
+    prompts = [*(f"please add {i} to the red sum" for i in range(10)), "please add 3 to the blue sum"]
+    assert len(set(near_copies(prompts).tolist())) == 1
+
+
+@pytest.mark.parametrize(("others", "most"), [(300, 20), (1379, 21)])
+def test_a_template_is_a_task_above_twenty_prompts_and_a_share_of_the_table(others: int, most: int) -> None:
+    """1,379 other prompts and 21 of the template are 1,400, of which 1.5 % is 21."""
+    for count in (most, most + 1):
+        prompts = [*(TEMPLATE.format(*WORDS[4 * i : 4 * i + 4]) for i in range(count)), *texts(others, 15)]
+        found = set(near_copies(prompts)[:count].tolist())
+        assert len(found) == (1 if count == most else count)
+
+
+def test_the_text_counts_prompts_that_have_a_copy_and_no_repeats() -> None:
+    prompts = ["One question", "one question!", "Another thing", "A third", "A third"]
+    (text,) = copies_text(prompts, near_copies(prompts))
+    assert text.startswith("near-duplicates: 2 prompts in 1 group differ")
+    assert copies_text(["One", "Two"], near_copies(["One", "Two"])) == []
+    assert copies_text(["One"] * 11, near_copies(["One"] * 11)) == []
+
+
+def changed(words: list[str], places: tuple[int, ...], first: int = 2000) -> list[str]:
+    """Return words of which those at some places are new ones."""
+    new = list(words)
+    for number, place in enumerate(places):
+        new[place] = WORDS[first + number]
+    return new
+
+
+def are_alike(one: list[str], other: list[str]) -> bool:
+    group = near_copies([" ".join(one), " ".join(other), "something else"])
+    return bool(group[0] == group[1])
+
+
+@pytest.mark.parametrize(
+    ("words", "places", "alike"),
+    [
+        (5, (4,), True),  # four words are kept
+        (4, (3,), False),  # three words are kept
+        (16, (2, 5, 8, 11), True),  # four slots
+        (17, (2, 5, 8, 11, 14), False),  # five slots
+        (25, (3, 7, 11, 15, 19), True),  # four fifths of the words are kept
+        (24, (3, 7, 11, 15, 19), False),  # less than four fifths of the words are kept
+        (24, tuple(range(6, 18)), True),  # half of the words are kept, beside a slot of twelve words
+        (23, tuple(range(6, 18)), False),  # less than half of the words are kept
+        (30, tuple(range(6, 18)), True),  # a slot of twelve words
+        (30, tuple(range(6, 19)), False),  # a slot of thirteen words
+        (1112, tuple(range(256, 856)), True),  # the ends of 256 words each are equal
+        (1112, tuple(range(110, 241)), False),  # one end differs
+        (1112, tuple(range(872, 1003)), False),  # the other end differs
+        (512, tuple(range(200, 310)), False),  # all words of a text of 512 are compared
+    ],
+)
+def test_two_texts_are_of_one_template_up_to_limits(words: int, places: tuple[int, ...], alike: bool) -> None:
+    text = WORDS[:words].tolist()
+    assert are_alike(text, changed(text, places)) == alike
+
+
+def test_a_task_falls_apart_into_copies_that_share_19_of_20_runs() -> None:
+    """Of 150 words one changed word leaves 145 of 151 runs, and two leave 142 of 154, which is too few."""
+    family = [changed(WORDS[:150].tolist(), (20, 60, 100, 140), 1000 + 4 * i) for i in range(12)]
+    copies = [changed(words, (5,), 2000 + i) for i, words in enumerate(family)]
+    others = [changed(words, (30, 80), 2100 + 2 * i) for i, words in enumerate(family)]
+    prompts = [*(" ".join(words) for words in family + copies + others), *texts(300, 15)]
+    group = near_copies(prompts)[:36]
+    assert (group[:12] == group[12:24]).all()
+    assert len(set(group[:12].tolist())) == 12
+    assert len(set(group.tolist())) == 24
