@@ -183,7 +183,8 @@ def play(
                     add_model(folder, NewModel(new, like=start), log=log, encoder=router.encoder)
                 else:
                     brought = brought_by(table, start, seed)
-                    add_model(folder, NewModel(new, scored=brought), log=log, encoder=router.encoder)
+                    joins = NewModel(new, scored=brought, anyway=True)  # 8 prompts: what refusing spares
+                    add_model(folder, joins, log=log, encoder=router.encoder)
                 router = Router.load(folder, RouterOptions(seed=seed), log=log, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
             arm = table.arms.index(decision.model)
