@@ -183,7 +183,7 @@ def play(
                     add_model(folder, NewModel(new, like=start), log=log, encoder=router.encoder)
                 else:
                     brought = brought_by(table, start, seed)
-                    joins = NewModel(new, scored=brought, anyway=True)  # 8 prompts: what refusing spares
+                    joins = NewModel(new, scored=brought, anyway=True)  # a static router refuses 8 prompts
                     add_model(folder, joins, log=log, encoder=router.encoder)
                 router = Router.load(folder, RouterOptions(seed=seed), log=log, encoder=router.encoder)
             decision = router.route(outcomes.prompts[i])
