@@ -79,6 +79,42 @@ def test_an_option_without_common_prompts_has_no_figures() -> None:
     plain = found.to_dict()["rungs"][1]
     assert (plain["quality"], plain["usd_per_1000"], plain["saving_per_month"]) == (None, None, None)
     assert plain["word"] == "cannot tell"
+    assert "dear_calls" not in {note.code for note in found.notes}
+
+
+def test_of_models_that_cannot_be_compared_the_one_of_the_cheapest_known_calls_is_shown() -> None:
+    scores = np.full((60, 3), np.nan)
+    scores[:30, 0] = 1.0
+    scores[30:40, 1] = 1.0
+    scores[40:45, 2] = 1.0
+    assert answer(table_of(scores, [0.2, 0.1, 0.15])).rung("switch").use == "a"
+
+
+def test_rungs_stand_from_the_lowest_to_the_highest() -> None:
+    table = table_of(drawn([0.7, 0.6]), [0.2, 0.1])
+    rules = Decisions("rules", table.single(0))
+    routers = [Decisions("r", table.single(1)), Decisions("q", table.single(0))]
+    found = answer(table, rules, routers)
+    assert [rung.rung for rung in found.rungs] == ["keep", "switch", "rules", "router"]
+    assert (found.rung("rules").use, found.rung("router").use) == ("rules", "q")
+
+
+def test_a_much_better_model_is_shown_although_another_one_is_as_good_as_todays_and_cheaper() -> None:
+    scores = drawn([0.5, 0.9], 400)[:, [0, 1, 0]]
+    found = answer(table_of(scores, [0.1, 0.1, 0.09]))
+    assert {rung.use: rung.word for rung in found.models} == {"a": Word.BETTER, "b": Word.CHEAPER}
+    assert found.rung("switch").use == "a"
+    assert (found.recommended, found.cheapest) == ("switch", "keep")
+    (text,) = [note.text for note in found.notes if note.code == "cheapest"]
+    assert text.startswith("The cheapest of these is keep: $100.00 per 1,000 requests")
+
+
+def test_a_cheaper_model_replaces_todays_if_its_loss_is_surely_tolerable_at_half_of_the_level() -> None:
+    table = table_of(drawn([0.9, 0.9], 150, seed=11), [0.2, 0.1])
+    assert 0.012 < sample_of(table, 1).p_value_above(-0.03) < 0.022
+    found = answer(table)
+    assert found.rung("switch").word == Word.CHEAPER
+    assert found.recommended == "switch"
 
 
 def test_latencies_are_weighted_quantiles_of_known_calls() -> None:
