@@ -162,3 +162,18 @@ def test_bills_of_public_situations():
             continue
         found = {name: getattr(tokens, name) for name in expected}
         assert found == pytest.approx(expected), case["what"]
+
+
+@pytest.mark.parametrize(("cost", "usd"), [(10_000.0, 10_000.0), ("$10000", 10_000.0), (10_000.01, None)])
+def test_a_reported_cost_counts_up_to_ten_thousand_dollars(cost, usd):
+    tokens = tokens_of({"prompt_tokens": 1, "completion_tokens": 1, "cost": cost})
+    assert tokens.usd == usd
+
+
+def test_searches_among_the_output_count_only_where_the_usage_block_names_no_searches():
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    output = [{"type": "web_search_call"}, {"type": "web_search_call"}, {"type": "message"}]
+    assert read_usage({"usage": usage, "output": output})["searches"] == 2
+    named = {**usage, "num_search_queries": 5}
+    assert read_usage({"usage": named, "output": output}) == named
+    assert read_usage({"usage": usage, "output": output[2:]}) == usage
