@@ -49,6 +49,15 @@ def test_a_score_is_tested_against_the_wished_one() -> None:
     assert (found.low, found.high) == pytest.approx(sample.interval(TAIL))
 
 
+def test_a_single_option_has_all_of_the_error() -> None:
+    table = table_of(drawn([0.8]), [0.1])
+    scores = table.scores[:, 0]
+    clear = [wished for wished in np.arange(0.5, 0.8, 0.002).tolist() if p_value(scores - wished) <= TAIL]
+    assert p_value(scores - clear[-1]) > TAIL / 2
+    assert answered(Goal(quality=clear[-1]), table).confirmed
+    assert not answered(Goal(quality=clear[-1] + 0.002), table).confirmed
+
+
 def test_a_share_of_a_models_score_is_tested_on_the_differences() -> None:
     table = table_of(drawn([0.8, 0.75]), [0.2, 0.1])
     for name in ("today", "best"):
@@ -84,6 +93,13 @@ def test_free_calls_are_within_any_budget() -> None:
     assert (free.confirmed, free.conditions[0].p_value) == (True, 0.0)
 
 
+def test_a_budget_is_never_confirmed_where_ten_prompts_hold_most_of_the_money() -> None:
+    few = answered(Goal(budget_per_month=90.0, requests_per_month=9.0), table_of(drawn([0.8], 19), [0.1]))
+    assert (few.confirmed, few.conditions[0].p_value) == (False, 1.0)
+    enough = answered(Goal(budget_per_month=90.0, requests_per_month=9.0), table_of(drawn([0.8], 20), [0.1]))
+    assert enough.conditions[0].p_value < 1.0
+
+
 @pytest.mark.parametrize(("budget", "names"), [(30.0, ["budget", "tolerance"]), (15.0, ["budget"])])
 def test_an_option_must_be_as_good_as_todays_model_only_if_that_is_within_the_budget(
     budget: float, names: list[str]
@@ -106,7 +122,8 @@ def test_the_share_of_answers_in_time_is_tested_up_to_the_limit() -> None:
     assert (condition.found, condition.target) == (pytest.approx(0.97), 0.9)
     assert condition.p_value == pytest.approx(p_value((seconds[:, 0] <= 2.0) - 0.9))
     seconds[:50] = np.nan
-    (condition,) = answered(Goal(latency=2.0, share=0.9), replace(table, latencies=seconds)).conditions
+    with np.errstate(all="raise"):  # prompts without a known latency divide nothing by zero
+        (condition,) = answered(Goal(latency=2.0, share=0.9), replace(table, latencies=seconds)).conditions
     assert condition.found == pytest.approx(47 / 50)
 
 
