@@ -7,7 +7,6 @@ ten.
 """
 
 import math
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -210,13 +209,16 @@ def roll_back(folder: str | Path) -> str:
     by the bundle's id.
 
     Raises:
-        RouterError: there is no earlier bundle.
+        RouterError: there is no earlier bundle, there is no bundle to replace, or the replaced bundle could
+            not be written to its place; it is then kept, and the message says where.
         ProvenanceError: the earlier bundle is damaged.
     """
     folder = Path(folder)
     old = previous(folder)
     if not old.is_dir():
         raise RouterError(f"{old} does not exist: nothing was promoted over {folder} yet")
+    if not folder.is_dir():
+        raise RouterError(f"{folder} does not exist: copy {old} there to bring the earlier router back")
     manifest = read_manifest(old)
     with atomic_directory(folder, contents_of(folder)) as temporary:
         shutil.copytree(old, temporary, dirs_exist_ok=True)
@@ -224,8 +226,11 @@ def roll_back(folder: str | Path) -> str:
         shutil.copytree(folder, displaced)
     try:
         with atomic_directory(old, contents_of(old)) as temporary:
-            for path in displaced.iterdir():
-                os.replace(path, temporary / path.name)
-    finally:
-        shutil.rmtree(displaced, ignore_errors=True)
+            shutil.copytree(displaced, temporary, dirs_exist_ok=True)
+    except OSError as error:
+        raise RouterError(
+            f"{folder} is rolled back to {manifest.id}, but the router that was there is kept in "
+            f"{displaced}: it could not be written to {old} ({error})"
+        ) from error
+    shutil.rmtree(displaced, ignore_errors=True)
     return manifest.id

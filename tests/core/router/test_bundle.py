@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import re
 import shutil
 from dataclasses import asdict, replace
 
@@ -16,6 +17,7 @@ from cabs_core.base.errors import ProvenanceError, RouterError, StorageError
 from cabs_core.base.hashing import hash_file
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.evaluation.replay import replay
+from cabs_core.router import promotion
 from cabs_core.router.build import arms_of, build_bundle, choose_policy
 from cabs_core.router.bundle import HEADER, Manifest, read_manifest
 from cabs_core.router.checks import (
@@ -167,6 +169,37 @@ def test_promote_and_roll_back(make_bundle, tmp_path):
     assert roll_back(place) == ids[0] == read_manifest(place).id
     assert roll_back(place) == ids[1] == read_manifest(place).id
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deployed", "deployed.previous"]
+
+
+def test_roll_back_without_a_live_router_names_the_folder_to_copy(make_bundle, tmp_path):
+    place = tmp_path / "deployed"
+    for name in ("carrot", "lin_ts"):
+        promote(make_bundle(name), place)
+    shutil.rmtree(place)
+    with pytest.raises(RouterError, match=r"deployed does not exist: copy .*deployed\.previous there"):
+        roll_back(place)
+
+
+def test_roll_back_on_a_disk_that_gets_full_keeps_the_displaced_router(make_bundle, tmp_path, monkeypatch):
+    place = tmp_path / "deployed"
+    for name in ("carrot", "lin_ts"):
+        promote(make_bundle(name), place)
+    old = place.with_name("deployed.previous")
+    earlier = read_manifest(old).id
+    displaced = read_manifest(place).id
+    write = promotion.atomic_directory
+
+    def write_all_but_the_earlier_folder(path, contents):
+        if path == old:
+            raise StorageError("no space left")
+        return write(path, contents)
+
+    monkeypatch.setattr(promotion, "atomic_directory", write_all_but_the_earlier_folder)
+    with pytest.raises(RouterError, match="is kept in") as refused:
+        roll_back(place)
+    assert read_manifest(place).id == earlier
+    kept = re.search(r"is kept in (\S+):", str(refused.value))
+    assert kept is not None and read_manifest(kept[1]).id == displaced
 
 
 def test_promotion_keeps_what_is_not_a_router(make_bundle, tmp_path):
