@@ -588,6 +588,7 @@ def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
             options=header.options,
             saved=saved,
         )
+        policy.load_parts(folder)
     except ValidationError as error:
         raise ProvenanceError(f"{folder / HEADER}: {first_fault(error)[0]}") from None
     except CabsError as error:
@@ -596,5 +597,4 @@ def load(cls: Any, folder: str | Path) -> tuple[Any, Saved]:
         raise ProvenanceError(
             f"{folder}: cannot be read as a saved policy ({type(error).__name__}: {excerpt(error)})"
         ) from None
-    policy.load_parts(folder)
     return policy, saved

@@ -847,10 +847,11 @@ def _score_name(
     score_name = chosen["score"]
     if score_name is None or score_name in names:
         return score_name
-    if not any(name == score_name for call in calls for name, _ in call.scores):
-        first = f"The first record has {shape(records[0][1])}"
-        raise DataError(
-            f"{path}: no record has a score {score_name!r:.100} (source.columns.score: the name of a score, "
-            f"or a dotted path). {f'Scores are: {listed(sorted(names))}' if names else first}"
-        )
-    return score_name
+    if names:
+        found = f"Scores are: {listed(sorted(names))}"
+    else:
+        found = f"The first record has {shape(records[0][1])}"
+    raise DataError(
+        f"{path}: no record has a score {score_name!r:.100} (source.columns.score: the name of a score, "
+        f"or a dotted path). {found}"
+    )

@@ -96,12 +96,11 @@ def add_pool(file: Path, today: str | None = None) -> Added:
 
     Args:
         file: the pool file.
-        today: today's model, written into the copy as the field `today`. None adds no such field. The field
-            is checked only in the written copy, which stays if the check fails.
+        today: today's model, written into the copy as the field `today`. None adds no such field.
 
     Raises:
-        PoolError: the file is not a valid pool, another pool file has its name, or `today` cannot be added
-            since the file is one `{...}` mapping.
+        PoolError: the file is not a valid pool, another pool file has its name, or `today` is not valid or
+            cannot be added since the file is one `{...}` mapping. The pool folder is then as before.
     """
     given = load_pool_file(file)
     text = given.portable_text()
@@ -114,8 +113,16 @@ def add_pool(file: Path, today: str | None = None) -> Added:
     target = pools_dir() / f"{name}.yaml"
     if known is not None and known.path != target.absolute():
         raise PoolError(f"{file}: the name {name!r} is taken by {known.path}; set another `name` in the file")
+    earlier = target.read_bytes() if target.is_file() else None
     write_bytes(target, text.encode())
-    added = load_pool_file(target)
+    try:
+        added = load_pool_file(target)
+    except PoolError:  # `today` is not valid
+        if earlier is None:
+            target.unlink()
+        else:
+            write_bytes(target, earlier)
+        raise
     if known is None:
         return Added(added, "added", [])
     before, after = (p.pool.model_dump(mode="json") for p in (known, added))

@@ -160,6 +160,7 @@ def convert(pickle_path: Path, target: Path) -> None:
 
     The table has the column `task`, a column for each of `MODELS`, and a row per task and position. The
     positions stay in the published order.
+
     Raises:
         DataError: the pickle is refused, or does not hold the expected matrix.
     """
@@ -170,6 +171,8 @@ def convert(pickle_path: Path, target: Path) -> None:
     for task, content in data.items():
         if "ifeval" in task:
             continue
+        if not isinstance(content, dict) or not {"models", "correctness"} <= set(content):
+            raise DataError(f"{pickle_path}, task {task!r}: expected a dict with `models` and `correctness`")
         names = [_model_name(model) for model in content["models"]]
         matrix = np.asarray(content["correctness"], dtype=np.float64)
         absent = [model for model in MODELS if model not in names]

@@ -12,7 +12,7 @@ import pytest
 from small_policies import CLASSES, DIM, ONE_OF_EACH, RHO, feedback, fresh, learned, stream
 
 from cabs_core.algorithms.policies.play import Lane, play_lanes
-from cabs_core.algorithms.policies.registry import load_policy
+from cabs_core.algorithms.policies.registry import load_policy, policy_class
 from cabs_core.algorithms.policies.state import Ledger, checked_state
 from cabs_core.base.catalog.policies import all_policies
 from cabs_core.base.errors import PolicyError, ProvenanceError
@@ -210,3 +210,14 @@ def test_the_ledger_holds_what_was_added():
     ):
         with pytest.raises(ValueError):
             Ledger.restore(*broken)
+
+
+def test_an_error_of_a_part_that_a_policy_reads_itself_is_one_of_the_saved_policy(tmp_path, monkeypatch):
+    folder = used("lin_ucb").save(tmp_path / "saved")
+
+    def fail(self, folder):
+        raise KeyError("weights")
+
+    monkeypatch.setattr(policy_class("lin_ucb"), "load_parts", fail)
+    with pytest.raises(ProvenanceError, match="cannot be read as a saved policy"):
+        load_policy(folder)

@@ -193,6 +193,13 @@ def test_openllm_questions_that_do_not_fit(hub, monkeypatch, questions: bytes, e
         openllm_v2.read(OpenLlmSource(kind="openllm_v2"))
 
 
+def test_openllm_matrix_with_a_task_without_models_names_the_task(tmp_path: Path) -> None:
+    matrix = tmp_path / "matrix.pickle"
+    matrix.write_bytes(pickle.dumps({"leaderboard_bbh": {"correctness": np.ones((1, 2))}}, protocol=5))
+    with pytest.raises(DataError, match="task 'leaderboard_bbh': expected a dict with `models`"):
+        openllm_v2.convert(matrix, tmp_path / "matrix.parquet")
+
+
 @pytest.mark.data
 def test_undoing_the_real_matrix(data_dir: Path) -> None:
     """The real table holds both orders: undoing the published one per task gives the document order

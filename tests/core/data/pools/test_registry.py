@@ -25,6 +25,22 @@ def test_add_copies_the_file_and_reports_changes(cabs_home: Path, tmp_path: Path
     assert add_pool(source).changes == ["nothing changed"]
 
 
+def test_add_with_an_invalid_model_of_today_leaves_the_pool_folder_as_it_was(
+    cabs_home: Path, tmp_path: Path
+) -> None:
+    source = tmp_path / "mine.yaml"
+    source.write_text("source: {kind: synthetic, queries: 300}\n")
+    copy = cabs_home / "pools" / "mine.yaml"
+    with pytest.raises(PoolError, match="today"):
+        add_pool(source, today="log")
+    assert not copy.exists()
+    add_pool(source)
+    earlier = copy.read_bytes()
+    with pytest.raises(PoolError, match="today"):
+        add_pool(source, today="log")
+    assert copy.read_bytes() == earlier
+
+
 def test_add_keeps_the_way_to_the_table(cabs_home: Path, tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("prompt,model,score,cost\n")
     (tmp_path / "own.yaml").write_text("source: {kind: file, path: t.csv}\n")
