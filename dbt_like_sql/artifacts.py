@@ -184,6 +184,7 @@ class Marts:
 
     def files_version(self, asset: str) -> str:
         """Return a hash of the content of all source tables of an asset.
+
         Raises:
             ProvenanceError: see `recipe`.
         """
@@ -325,6 +326,7 @@ class Marts:
 
     def source_hash(self, source: SourceTable) -> str:
         """Return the hash of the files of a source table, or of the rows of a table of the package.
+
         Raises:
             ProvenanceError: see `recipe`.
         """

@@ -56,6 +56,7 @@ def register(connection: duckdb.DuckDBPyConnection) -> None:
 
 def _of_row(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a function of SQL values that calls a function of float64 arrays and numbers.
+
     The function returns None if an argument is null, is empty or has a null inside, or if its result is not
     finite.
     """

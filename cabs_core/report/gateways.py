@@ -34,6 +34,7 @@ def litellm(table: RoutingTable, names: Mapping[str, str]) -> str:
 
     A row of the table gives its example prompts to the route of its model. The names are those of model
     groups in that configuration.
+
     Raises:
         ResultError: a row has no example prompts.
     """
@@ -57,6 +58,7 @@ def openrouter(table: RoutingTable, names: Mapping[str, str]) -> str:
 
     The field has at most three models: the model of the task, then the row's `others`, best first. For all
     else it has the default model alone.
+
     Raises:
         ResultError: the name of a model is not of the form `author/model`.
     """

@@ -77,6 +77,7 @@ class ChosenPolicy:
 
     def evidence(self) -> dict[str, float]:
         """Return `mean`, `se` and `n` of the chosen policy's paired difference to the best single model.
+
         Return an empty dict if the standard error is unknown.
         """
         row = self._row

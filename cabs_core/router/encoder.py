@@ -22,6 +22,7 @@ ARRAYS = "fitted.npz"
 
 class TextEncoder:
     """Encoder that embeds prompts as the pool's encoder does, from the arrays or the network in a bundle.
+
     Args:
         settings: JSON of the pool's `Encoder`.
         identity: hash that names the embeddings. A bundle with the same identity may share the encoder.
@@ -55,6 +56,7 @@ class TextEncoder:
 
 def check_text(text: Any) -> str:
     """Return the text of a prompt, unchanged.
+
     Raises:
         RouterError: the value is no text, or has nothing but white space.
     """

@@ -253,7 +253,10 @@ def evaluate_folds(
     played = []
 
     def play(policy: str, rho: float) -> np.ndarray:
-        """Return the probabilities on the test prompts of all folds, and append all folds' to `played`."""
+        """Return a policy's probabilities on the test prompts of all folds.
+
+        Its plays on the prompts that each fold does not train on are appended to `played`.
+        """
         target = np.full((len(data), len(data.arms)), np.nan)
         for fold, split in enumerate(folds.splits):
             rows = np.flatnonzero(split != "train")

@@ -182,6 +182,7 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     The bundle that lay there is kept as `previous(folder)`. A server that watches `folder` sees the old
     bundle or the new one. Nothing is copied if the bundle that lies there has the candidate's id; its files
     are not verified then.
+
     Raises:
         StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
         ProvenanceError: the candidate is no bundle, or is damaged.

@@ -306,7 +306,7 @@ def test_a_large_decision_waits_for_the_thread_of_large_bodies_and_a_small_one_d
 
 
 class Content:
-    """What stands for the bytes of a body, to which there are no weak references."""
+    """Stand-in for the bytes of a body, to which there are no weak references."""
 
 
 def test_work_is_done_of_each_key_in_turn():

@@ -96,6 +96,7 @@ def array(where: str, what: str, value: Any, field: Field) -> np.ndarray:
     An array that fits already is returned as it is. Other real numbers are converted into a copy, but a field
     of whole numbers takes whole numbers only, and a field of bools takes bools only. Text, complex numbers,
     dates and masked arrays are refused.
+
     Args:
         where: name of the policy or file, for the message. what: name of the value, for the message.
 
@@ -245,6 +246,7 @@ def stream_keys_of(where: str, keys: Any) -> np.ndarray:
 
 def check_size(where: str, fields: Mapping[str, Field]) -> None:
     """Raise PolicyError if arrays of these fields take more bytes than this machine has memory in all.
+
     Sizes that a field gives by name count as 1.
     """
     size = 8 * sum(math.prod(n for n in f.shape if isinstance(n, int)) for f in fields.values())

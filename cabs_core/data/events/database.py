@@ -291,6 +291,7 @@ class Database:
 
     def sync(self) -> None:
         """Move SQLite's write-ahead log into the file, on a connection of its own. Elsewhere, do nothing.
+
         Appending transactions would otherwise wait some 10 ms for this work.
 
         Raises:
@@ -307,6 +308,7 @@ class Database:
 
     def check_disk(self) -> None:
         """Write and remove some bytes next to an SQLite file. Elsewhere, do nothing.
+
         The file itself may have free pages although the disk is full.
 
         Raises:
@@ -325,6 +327,7 @@ class Database:
         """Give free pages of an SQLite file back to the disk, and return True if there may be more of them.
 
         Without an SQLite file, return False.
+
         Args:
             pages: most pages that are given back.
 
@@ -346,6 +349,7 @@ class Database:
         """Copy the database into an SQLite file, and return the path of the file.
 
         A new file is readable by its owner alone. A database that is in the file already is overwritten.
+
         Raises:
             RouterError: the log is in PostgreSQL.
         """

@@ -304,6 +304,7 @@ def _read(
     table: Table, needed: Iterable[str], by_rules: Iterable[str], named: Collection[str]
 ) -> pd.DataFrame:
     """Return the columns of values and of rules, with all rows of the table.
+
     Args:
         needed: columns of values.
         by_rules: columns and nested paths of rules. A nested path that no row has is left out.
@@ -660,6 +661,7 @@ def _keep_calls(
     """Divide the entries of a log into calls that are kept and entries that are left out.
 
     A kept call passes all rules, and has a prompt and a model.
+
     Args:
         score_path: path of a score within a record, or None.
     """

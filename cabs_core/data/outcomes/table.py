@@ -48,6 +48,7 @@ class QueryTable:
         """Return the table with the given rows, in their order.
 
         The report stays the same. Groups and clusters are made anew from the rows that are taken.
+
         Args:
             rows: indices, or a boolean mask `[n]`.
         """
@@ -154,6 +155,7 @@ class Outcomes(QueryTable):
 
     def _in_range(self, name: str, valid: Callable[[Any], Any], expected: str) -> None:
         """Refuse an array that holds a value outside of its range. An array that is None passes.
+
         Args:
             name: field of the array.
             valid: function that returns True for each valid value.

@@ -214,6 +214,7 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
     """Return features of texts without an encoder.
 
     The first two columns are of the length, the others are TF-IDF of words reduced by SVD.
+
     Returns:
         `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common. Only the
         first 4,000 characters of a text give words.
@@ -240,6 +241,7 @@ def length_features(lengths: np.ndarray) -> np.ndarray:
     """Return features of the lengths of texts, `[n, 2]`.
 
     The first is the standardised logarithm l of the length, the second tanh(2 l), which is bounded.
+
     Args:
         lengths: characters or tokens, `[n]`. A negative one, which another check reports, counts as 0.
     """

@@ -245,6 +245,7 @@ def residual_predict(
     """Fill x, and f, v and u_residual of the available arms, under residual model m.
 
     The entries of the other arms stay as they are.
+
     Args:
         z: [d]. base: static predictions [K]. level: mean scores [K]. mask: available arms, bool [K].
     """
@@ -497,6 +498,7 @@ def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion:
 
     The score is weighed first. A move before the arm's next play, of probability `HAZARD`, is mixed in after
     that and counts in the expected move.
+
     Args:
         predicted: score that the mixture of models predicts without a move. dispersion: divisor of the log
             likelihood.

@@ -35,6 +35,7 @@ def read_file(pool_file: PoolFile) -> RawOutcomes:
     """Read the table of a `file` pool.
 
     A table needs no costs if the pool file has prices or costs per call and names no column of costs.
+
     Raises:
         PoolError: the file is not there.
         DataError: the file cannot be read, its rows compare pairs of models, a column is absent, or a value
@@ -81,6 +82,7 @@ def _columns_in_table(
     """Return {canonical name: name in the table} of the fields that the table has.
 
     A field that the pool file sets to null is left out.
+
     Args:
         table: the table.
         columns: `source.columns` of the pool file.
