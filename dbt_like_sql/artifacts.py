@@ -87,8 +87,9 @@ def key_of(model: SqlModel) -> str:
 class Marts:
     """The SQL models of one artifact store.
 
-    An object lists and hashes the files of the source tables once, and reads them again only while they do
-    not fit their records. The records of models are read on every call.
+    An object lists and hashes the files of the source tables when they are first needed, and remembers the
+    hashes of files that agree with their records. Files that do not agree are listed and hashed again. The
+    records of models are read on every call.
 
     Attributes:
         folder: where DuckDB reads and writes. If the store is remote, a local copy that is fetched when the
@@ -406,8 +407,8 @@ class Marts:
     def _listed(self) -> dict[str, list[str]]:
         """Paths of the files of the stages that models read, as {file name: sorted paths}.
 
-        The paths are relative to the artifacts folder.
-        Folders whose name begins with a dot are being written, and are left out.
+        The paths are relative to the artifacts folder. Folders whose name begins with a dot are being
+        written, and are left out.
         """
         listed: dict[str, list[str]] = {}
         for stage in _stages():

@@ -29,7 +29,7 @@ def answer_for_chain(
 
     Args:
         evidence: the replays of the pool. None for a log, which is not replayed.
-        goal: a goal to answer from the same rows. None: no goal is answered.
+        goal: a goal to answer from the same data. If None, no goal is answered.
         anyway: answer although artifacts are of older data, or of data that failed a check since.
 
     Raises:
@@ -78,7 +78,10 @@ def answer_for_chain(
 
 
 def _people(chain: Chain, table: Outcomes) -> np.ndarray | None:
-    """Return the labels of people, `[n, K]`; None for a pool whose answers were not collected."""
+    """Return the scores that people gave to answers, `[n, K]`, NaN where nobody gave one.
+
+    Return None if the pool's answers were not collected or no score of people counts (`read_people`).
+    """
     if not chain.pool.collected:
         return None
     folder = chain.verified(chain.stage("scores"))
@@ -115,7 +118,7 @@ def _plays_of_log(chain: Chain) -> tuple[pd.DataFrame | None, pd.DataFrame | Non
 
 
 def evidence_for_chain(chain: Chain) -> Evidence | None:
-    """Return the replays behind the pool's marts; None for a log.
+    """Return the replays behind the pool's marts, or None if the pool's source is a log.
 
     Raises:
         ResultError: no replay is in the marts, or the replay problem of the marts is gone.

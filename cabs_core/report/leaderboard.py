@@ -34,7 +34,7 @@ def tables(
             of its marts.
 
     Returns:
-        ([(title, answer) of every pool], {key: table, or None if the table is empty}).
+        ([(title, answer) of every replayed pool], {key: table, or None if the table is empty}).
 
     Raises:
         ResultError: the marts have not been built.

@@ -69,8 +69,8 @@ def build_logged_report(
         folder: folder to write to.
         title, description: title and description of the pool.
         policy: name of the policy of the pool's router; empty if the pool has no router.
-        rho: cost sensitivity of the router, score per USD; None if the pool has no router. The figures are
-            those at the nearest rho that was estimated.
+        rho: cost sensitivity of the router, score per USD. If None, the middle rho that was estimated. The
+            figures are those at the nearest rho that was estimated.
         bundle: hash of the router's bundle; empty if the pool has no router.
         outcomes: folder of the outcome table, whose rows are the log's decisions.
         answered: function that makes the answer, with the answer to the pool's goal.
@@ -230,7 +230,10 @@ def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple
 
 
 def _money(estimates: Mapping[str, Mapping[str, Any]], rho: float) -> PageTable | None:
-    """Table of the estimated quality and cost of every policy beside those of the log's choices."""
+    """Table of the estimated quality and cost of policies beside those of the log's choices.
+
+    A policy without both estimates is left out. None if no policy is left.
+    """
     rows = []
     for policy, by_name in estimates.items():
         if "dr score" in by_name and "dr cost" in by_name:
@@ -349,7 +352,10 @@ def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:
 
 
 def _receipt(table: Outcomes) -> PageTable | None:
-    """Table of the records of the log that were kept, and of those left out, with the reason."""
+    """Table of the records of the log that were kept, and of those left out, with the reason.
+
+    None if the outcome table has no receipt.
+    """
     if "receipt" not in table.report:
         return None
     receipt = Receipt(**table.report["receipt"]).without(table.report.get("merged_models", {}))

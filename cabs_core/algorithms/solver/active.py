@@ -59,7 +59,10 @@ def _inner_size(K: int) -> int:
 
 @kernel
 def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
-    """Add the arm outside the set of n arms with the largest `score` [K]; return the new size of the set."""
+    """Add to the set of n arms the arm outside with the largest `score` [K]; return the new size of the set.
+
+    The set is listed in the row LIST of X and marked in the row MEMBER.
+    """
     chosen = -1
     for j in range(K):
         if X[MEMBER, j] == 0.0 and (chosen < 0 or score[j] > score[chosen]):
@@ -73,10 +76,10 @@ def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
 
 @kernel
 def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
-    """Return gamma times the certified gap of the whole program at (p, q), which are 0 outside the n listed
-    arms.
+    """Return gamma times the certified gap of the whole program at (p, q).
 
-    Leave h and the negative gradient of all arms in the rows H and GRAD.
+    p and q are 0 outside the n listed arms. The rows H and GRAD of X are filled with h and the negative
+    gradient of all arms.
     """
     p = X[P_FULL]
     q = X[Q_FULL]

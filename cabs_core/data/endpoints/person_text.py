@@ -107,9 +107,10 @@ class TextRules:
 
 
 def _cut(text: str, *, from_end: bool = False) -> str:
-    """Return at most `LONGEST` characters of a text that holds words: its beginning, or its end.
+    """Return the first `LONGEST` characters of a text that holds words, or with `from_end` the last ones.
 
-    Spaces at that end are removed first if the characters would otherwise be spaces alone.
+    If these characters are spaces alone, leading spaces of the text are removed first (with `from_end`,
+    trailing spaces).
     """
     part = text[-LONGEST:] if from_end else text[:LONGEST]
     if has_words(part):
@@ -273,7 +274,10 @@ def _decoded(header: str) -> str:
 
 
 def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the body of a request without `metadata.cabs_text`, which is not sent to providers."""
+    """Return the body of a request without `metadata.cabs_text`, which is not sent to providers.
+
+    `metadata` is left out if it has no other field.
+    """
     metadata = body.get("metadata")
     if not isinstance(metadata, Mapping) or TEXT_FIELD not in metadata:
         return body

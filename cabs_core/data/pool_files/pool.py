@@ -99,7 +99,10 @@ class Pool(Strict):
     @field_validator("policies", mode="before")
     @classmethod
     def _without_sweeps(cls, value: Any) -> Any:
-        """Return one name for each policy that the entries of the file stand for."""
+        """Return the names of the policies, with every sweep over options replaced by one name per setting.
+
+        A value that is no list is returned unchanged.
+        """
         if not isinstance(value, list):
             return value
         return [name for entry in value for name in policy_names(entry)]

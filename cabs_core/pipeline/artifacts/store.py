@@ -151,7 +151,10 @@ class ArtifactStore:
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
-        """Yield an empty local folder; what it holds at the end, record included, becomes the artifact."""
+        """Yield an empty local folder; what it holds at the end, record included, becomes the artifact.
+
+        If the block raises an error, the store keeps the artifact that it had.
+        """
         if not self.remote:
             with atomic_directory(self.root.joinpath(*parts), None) as temporary:
                 yield temporary
@@ -181,7 +184,10 @@ class ArtifactStore:
         self.bucket.put(folder, sorted(files, key=lambda n: n == RECORD_NAME), *parts)
 
     def rewrite_record(self, parts: Parts, record: Record, *, delete: tuple[str, ...] = ()) -> None:
-        """Replace the record, then delete the given files (trace retention)."""
+        """Replace the record of an artifact, then delete the given files of the artifact.
+
+        Old rounds of replays are deleted in this way.
+        """
         if self.remote:
             with self.bucket.reaching(*parts):
                 self.bucket.fs.pipe_file(self.bucket.path(*parts, RECORD_NAME), record.to_bytes())
@@ -218,7 +224,10 @@ class ArtifactStore:
             shutil.rmtree(self.root.joinpath(*parts), ignore_errors=True)
 
     def move(self, old: Parts, new: Parts) -> None:
-        """Move what lies below a prefix to another one, in place of what is there."""
+        """Move what lies below the prefix `old` to `new`, in place of what is there.
+
+        Nothing is done if nothing lies below `old`.
+        """
         if self.remote:
             with self.bucket.reaching(*old):
                 if self.bucket.fs.exists(self.bucket.path(*old)):
@@ -271,8 +280,8 @@ class ArtifactStore:
     def mirror(self, parts: Parts) -> Path:
         """Copy what a remote store has below `parts`, and return the local folder that stands for its root.
 
-        A file whose copy has the same size is not copied again, except a record. Files that the store no
-        longer has are deleted from the copy.
+        Only for a remote store. A file whose copy has the same size is not copied again, except a record.
+        Files that the store no longer has are deleted from the copy.
         """
         local = cabs_home() / "cache" / "mirror"
         base = self.bucket.path(*parts)
@@ -301,7 +310,7 @@ class ArtifactStore:
     def upload(self, folder: Path, parts: Parts) -> None:
         """Copy a local folder to `parts` of a remote store, over what is there.
 
-        Files whose names begin with a dot are left out.
+        Only for a remote store. Files whose names begin with a dot are left out.
         """
         paths = sorted(p for p in folder.rglob("*") if p.is_file() and not p.name.startswith("."))
         with self.bucket.reaching(*parts):

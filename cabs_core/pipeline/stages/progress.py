@@ -18,7 +18,7 @@ class Progress:
 
     Args:
         notify: takes a line of text. what: the work, such as "embedding". unit: what is counted.
-        may_end_early: whether the total and the time left are upper bounds.
+        may_end_early: True if the total and the time left are upper bounds.
 
     Examples:
         >>> told = Progress(print, "embedding", "prompts", clock=iter([0.0, 20.0, 40.0]).__next__)

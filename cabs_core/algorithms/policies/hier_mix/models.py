@@ -244,7 +244,7 @@ def residual_predict(
 ) -> None:
     """Fill x, and f, v and u_residual of the available arms, under residual model m.
 
-    The entries of the other arms stay as they are.
+    f is the predicted score, offset included. The entries of the other arms stay as they are.
 
     Args:
         z: [d]. base: static predictions [K]. level: mean scores [K]. mask: available arms, bool [K].
@@ -276,7 +276,7 @@ def residual_learn(
 ) -> float:
     """Add a score of `arm` at the prompt `fit.x` to residual model m.
 
-    Return the score, offset included, that the model predicted before.
+    Return the score, offset included, that the model predicted before the update.
 
     Args:
         offset: as `offset_of` returns it. noise: variance of the score's noise.
@@ -338,7 +338,7 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
     """Fill f, v and u_anchored of the available arms under the anchored model.
 
-    The entries of the other arms stay as they are.
+    f is the predicted score, static prediction included. The entries of the other arms stay as they are.
 
     Args:
         z: [d]. base: static predictions [K]. mask: available arms, bool [K].
@@ -364,7 +364,7 @@ def anchored_learn(
 ) -> float:
     """Add a score of `arm`, whose static prediction is `base`, to the anchored model.
 
-    Return the score, static prediction included, that the model predicted before.
+    Return the score, static prediction included, that the model predicted before the update.
     """
     row = fit.row
     gain = fit.gain
@@ -469,7 +469,7 @@ def information(predicted: float) -> float:
 
 @kernel
 def prior_chance(step: int) -> float:
-    """Return the prior probability of a move by `STEPS[step]`. All moves but none are equally probable."""
+    """Return the prior probability of a move by `STEPS[step]`. All moves other than 0 are equally probable."""
     if step == 0:
         return 1.0 - PRIOR
     return PRIOR / (STEPS.size - 1)
