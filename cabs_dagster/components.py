@@ -7,8 +7,8 @@ In `defs/routing/defs.yaml` of any `dg` project whose environment has this packa
       pools: pools          # folder of pool files, beside this file
       name: routing         # before the names of jobs, sensors, schedules, resources, partitions, asset keys
 
-Every setting is an attribute, so several such components stand in one code location. What differs between
-machines is written `"{{ env.CABS_HOME }}"`.
+Every setting is an attribute, so several such components can stand in one code location. A value that differs
+between machines is read from the environment: `home: "{{ env.CABS_HOME }}"`.
 """
 
 from pathlib import Path

@@ -12,7 +12,7 @@ PRICED_TOKENS = 1e6
 def money(usd: float) -> str:
     """Return an amount in dollars as text: whole dollars from $100 on, and below at least to the cent.
 
-    Smaller amounts have three significant digits, without zeros after the cents.
+    Amounts below $1 have three significant digits, without zeros after the cents.
 
     Examples:
         >>> money(0.0712), money(0.5), money(12.345), money(1234.5), money(-4)

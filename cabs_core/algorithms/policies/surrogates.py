@@ -23,9 +23,9 @@ from cabs_core.base.utility import price
 
 
 class SurrogateRule(NamedTuple):
-    """Form of a surrogate target, from a surrogate score y and the price rho chat (cost in units of the
-    score).
+    """Form of a surrogate target, from a surrogate score y and the price rho chat.
 
+    The price is the predicted cost chat in units of the score.
     Attributes:
         surrogate_is_score: True if the models learn scores: the target is clip01(y).
         surrogate_is_product: True for the expected clipped utility clip01(y) (1 - rho chat)+. Otherwise the
@@ -87,7 +87,7 @@ class Inputs(NamedTuple):
     Attributes:
         rho: score units per USD. mask: bool [K] of available arms. x: context [d].
         affinity, prices, margins: [K], as in `SurrogateData`; zeros, zeros and ones if the policy does not
-            read them. surrogate: the propagation head or None.
+            read them. surrogate: the propagation head (a function), its deltas [K, K], or None.
     """
 
     rho: float
@@ -117,8 +117,10 @@ class SurrogatePolicy(Policy):
         return target
 
     def reads(self) -> Reads:
-        """Return the fields that the policy reads: the context; costs if it learns scores; predicted scores,
-        costs and surrogates if it learns from surrogates.
+        """Return the fields that the policy reads.
+
+        The policy reads the context; costs if it learns scores; predicted scores, costs and surrogates if it
+        learns from surrogates.
         """
         surrogates = self.uses_surrogates
         costs = surrogates or self.any_rho_now()
@@ -289,7 +291,9 @@ def memory_after_redraw(
     `mixture` becomes pmf.
 
     Args:
-        memory: the decision's memory; its `reach` and `cover`, if there, have is_shared's axes in front.
+        memory: the decision's memory. Its `reach` (probability with which an arm is revealed, as
+            `cabs_c.fill_reach` fills it) and `cover`, if there, have is_shared's axes in front of that of the
+            arms.
         is_shared: bool, True for an expert whose arms share one matrix. [] for the memory of one expert.
     """
     changed = {**memory, "mixture": np.array(pmf)}

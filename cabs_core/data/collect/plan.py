@@ -72,7 +72,7 @@ class Collection:
         prompts: prompts of the collection, also those beyond the sample.
         models: models to ask.
         judges: {judge: model with which it is asked}.
-        order: places of the prompts in the order in which they are asked, drawn by seed.
+        order: [N] indices into `prompts`, in the order in which the prompts are asked, drawn by seed.
     """
 
     pool_file: PoolFile
@@ -100,17 +100,28 @@ class Collection:
             yield self.call(target, place)
 
     def call(self, target: AskedModel, place: int) -> Question:
-        """Return the call that puts the prompt at a place to a model."""
+        """Return the call that puts a prompt to a model.
+
+        Args:
+            place: index of the prompt in `prompts`.
+        """
         return Question(target, question(self.prompts.texts[place], self.collect.system))
 
     def spent(self, store: AnswerStore) -> tuple[float, float, int]:
-        """Return the cost of all answers of the collection, in the form of `AnswerStore.spent`."""
+        """Return the cost of the answers to all prompts, also those beyond the sample.
+
+        Calls of judges do not count.
+
+        Returns:
+            (USD of the calls that ended, largest cost in USD of the calls without an end, number of calls
+            without an end), as `AnswerStore.spent` returns them.
+        """
         return store.spent(call.key for target in self.models for call in self.calls(target))
 
     def answered(self, store: AnswerStore, first: int, last: int) -> int:
         """Return the number of prompts, counted from `first` in the order, that all models have answered.
 
-        Counting ends at the first prompt without all answers, and before `last`.
+        Counting ends before the first prompt that lacks an answer, and before `last`.
         """
         least = last - first
         for target in self.models:
@@ -120,10 +131,10 @@ class Collection:
         return least
 
     def most(self, store: AnswerStore, number: int) -> float:
-        """Return the largest cost in USD of the missing answers to one prompt.
+        """Return the most that the missing answers of all models to one prompt may cost together, USD.
 
         Args:
-            number: place of the prompt in the order.
+            number: position of the prompt in `order`.
         """
         calls = [self.call(target, int(self.order[number])) for target in self.models]
         known = store.known(call.key for call in calls)
@@ -253,9 +264,12 @@ def _judged(
 def _answers(
     collection: Collection, places: Sequence[int], store: AnswerStore
 ) -> dict[tuple[str, int], StoredAnswer]:
-    """Return {(model, place of the prompt): its answer}.
+    """Return {(model, index of the prompt): the answer in the store}.
 
     Only answers with a text, and answers that are scored without one, are returned.
+
+    Args:
+        places: indices of the prompts in `collection.prompts`.
     """
     keys = {collection.call(t, i).key: (t.name, i) for t in collection.models for i in places}
     answers = store.get(list(keys))

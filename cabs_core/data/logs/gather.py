@@ -153,7 +153,7 @@ def of_a_table(
 
     Raises:
         DataError: a column is absent, the table compares pairs of answers, a prompt cannot be read, or the
-            scores name no call.
+            scores from another file name no call, or have several names of which none is chosen.
     """
     refuse_battles(table)
     reading = _TableReading(table, chosen)
@@ -561,7 +561,8 @@ def of_a_writer(
         rows_at: dotted path to the rows in a JSON document.
 
     Raises:
-        DataError: no call is found, a path stands in no record, or the scores cannot be joined.
+        DataError: no call is found, a path stands in no record, several scores have different names and none
+            is chosen, no call has the chosen score, or the scores cannot be joined.
     """
     records = records_of(path, rows_at)
     form = FORMATS[name].with_chosen(chosen)
@@ -810,7 +811,10 @@ def _refuse_absent_paths(
 def _path_of_score(
     entries: list[LoggedCall], loose: Sequence[Score], chosen: Mapping[str, str | None]
 ) -> str | None:
-    """Return `columns.score` if it is a path into the records, and None if it is the name of a score."""
+    """Return `columns.score` if it is a path into the records.
+
+    Return None if `columns.score` is the name of a score or is not given.
+    """
     path = chosen.get("score")
     names = {score.name for score in loose} | {name for call in entries for name, _ in call.scores}
     if path is None or path in names:

@@ -17,8 +17,8 @@ def policy_names(entry: Any) -> list[Any]:
     policy per combination of values. An entry of another type is returned as it is, for pydantic to refuse.
 
     Raises:
-        ValueError: the options are no mapping of names to values, or there are more than `MOST_POLICIES`
-            combinations.
+        ValueError: the options are empty or no mapping, an option has an empty list or a nested value, or
+            there are more than `MOST_POLICIES` combinations.
     """
     if not isinstance(entry, dict):
         return [entry]

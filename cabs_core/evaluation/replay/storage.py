@@ -103,6 +103,7 @@ def save_replay_result(
     Raises:
         ResultError: arrays of different shapes, an order or action outside the problem, or rewards that are
             not the clipped utilities of the played arms (the result belongs to another problem).
+        StorageError: the folder holds other files than a replay's.
     """
     played = PlayedArrays(result, problem)
     keys = {"pool": result.pool or problem.pool, "rho": float(result.rho), "policy": result.policy}

@@ -148,7 +148,7 @@ class OlderData:
 
     Attributes:
         reasons: what failed a check or changed.
-        made: when the oldest artifact of these figures was made, UTC, ISO 8601.
+        made: when the oldest artifact of these figures was made, UTC, ISO 8601, or `at an unknown time`.
         since: when a check failed, UTC, ISO 8601. Empty if something changed instead.
     """
 
@@ -178,10 +178,10 @@ class Chain:
         self._known: dict[tuple[str, ...], Status] = {}
 
     def over(self, policies: Collection[str]) -> Chain:
-        """Return the chain cut to the given policies and those that are tuned already.
+        """Return the chain of the same pool without the policies that are neither given nor tuned already.
 
         Tuning then waits for no other policy. A later run over all policies tunes the rest and keeps these.
-        The chain itself is returned if no policies are given or none is cut.
+        The chain itself is returned if no policies are given or none is left out.
         """
         if not policies:
             return self
@@ -362,7 +362,12 @@ class Chain:
             raise ProvenanceError(f"pool {self.pool.name}: {older} `cabs run --pool {self.pool.name}` first")
 
     def overview(self, rhos: Iterable[float] = (), policies: Iterable[str] = ()) -> list[Status]:
-        """Return the states of all stages and replays, in the order in which they are made."""
+        """Return the states of all stages and replays, in the order in which they are made.
+
+        Args:
+            rhos: rhos of the replays; default: all of the pool.
+            policies: policies of the replays; default: all of the pool.
+        """
         stages = [self.status(self.stage(name)) for name in self.stages]
         return stages + [self.status(target) for target in self.replays(rhos, policies)]
 

@@ -469,7 +469,10 @@ def information(predicted: float) -> float:
 
 @kernel
 def prior_chance(step: int) -> float:
-    """Return the prior probability of a move by `STEPS[step]`. All moves other than 0 are equally probable."""
+    """Return the prior probability of a move by `STEPS[step]`.
+
+    The probability is the same for all moves other than 0.
+    """
     if step == 0:
         return 1.0 - PRIOR
     return PRIOR / (STEPS.size - 1)
