@@ -15,8 +15,9 @@ _EMPTY = {"__init__.py", "__pycache__"}
 def scaffolded_definitions(package: Path) -> dg.Definitions:
     """Return the definitions in the folder `defs/` of a checkout.
 
-    An installed wheel is no `dg` project, so there the definitions are empty. So they are if nobody added
-    anything: a look at the component types of all installed packages costs every run half a second.
+    The definitions are empty for an installed wheel, which is no `dg` project. They are also empty if nobody
+    added anything to `defs/`, because a look at the component types of all installed packages would cost
+    every run half a second.
 
     Args:
         package: folder of the package in which `defs/` lies.

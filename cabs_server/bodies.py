@@ -40,12 +40,14 @@ _ANY = msgspec.json.Decoder()
 
 
 async def read_body(request: Request) -> bytes:
-    """Return the bytes of a request's body.
+    """Return the bytes of a request's body, without a byte order mark.
 
-    A large body counts for its key until the request's answer has begun (`request.state.large`).
+    A body of more than `limits.COUNTED` bytes reserves memory for its key. The reservation ends with the
+    stack `request.state.large`, when the request's answer has begun.
 
     Raises:
-        Refused: the body is packed, too large, or did not arrive in time, or the client went away.
+        Refused: the body has a content encoding, is too large, or did not arrive in time; there was no room
+            for a large body; or the client went away.
     """
     slots: RequestSlots = request.app.state.slots
     most = slots.limits.body
@@ -165,10 +167,10 @@ def check_values(content: bytes, *, most_objects: int | None = None, most_values
     """Check that JSON has not too many values, and that no values are nested too deeply.
 
     JSON may have `limits.FEWEST_VALUES` objects and lists, and another one for each `limits.BYTES_A_VALUE`
-    bytes.
+    bytes. Values may be nested `limits.DEPTH` deep.
 
     Args:
-        most_objects: most objects and lists whatever the size of the JSON. None sets no such limit.
+        most_objects: a second limit of objects and lists, whatever the size of the JSON. None sets none.
         most_values: most values of every kind. None sets no limit.
 
     Raises:
@@ -245,7 +247,8 @@ def skimmed(content: bytes | msgspec.Raw) -> Any:
     """Return a JSON value of which only the beginnings of long texts are read.
 
     A text of 19 MB with one wide character takes 76 MB once it is read, and nobody needs it here: the answer
-    goes on as the bytes that came. A long text is returned as JSON writes it, with its escapes.
+    goes on as the bytes that came. The beginning of a long text is returned as JSON writes it, with its
+    escapes. Texts in a list that holds other values than objects are read whole.
 
     Args:
         content: JSON of any size. Values up to `limits.COUNTED` bytes are read whole.

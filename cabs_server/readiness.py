@@ -68,7 +68,7 @@ class Readiness:
         return "the fallback model answers, nothing is learnt"
 
     async def _check_log(self) -> list[str]:
-        """Write a note to the log, and return the problems of log, disk and recent decisions."""
+        """Write a note to the log, and return the problems of the log and of recent decisions."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await self.forwarder.worker.run("", self.keeper.router.log.check)

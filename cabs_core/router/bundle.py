@@ -9,9 +9,9 @@
     neighbours/       train prompts for explanations, unless they were left out
     seen.npy          hashes of the prompts on which the router was trained or chosen, for comparisons
     events.sqlite     copy of a log in memory, written by `Router.save`: its decisions may still be scored
-
-A bundle is written whole or not at all, and every file is compared with its hash when the bundle is opened. A
-bundle is never changed in place: what is learnt lies beside it (`learner`).
+    held_out.md       answer of the pool's report at the export, if there was one; compared with no hash
+A bundle is written whole or not at all, and every other file is compared with its hash when the bundle is
+opened. A bundle is never changed in place: what is learnt lies beside it (`learner`).
 """
 
 import hashlib
@@ -110,7 +110,10 @@ def write_bundle(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]
 
 
 def held_out_text(folder: str | Path) -> str:
-    """Return the answer of the pool's report when the router was exported, or that there is none."""
+    """Return the text of `held_out.md`: the answer of the pool's report when the router was exported.
+
+    If the file is missing, return a sentence that says that there is no answer.
+    """
     path = Path(folder) / HELD_OUT
     if path.is_file():
         return path.read_text(encoding="utf-8").strip()
@@ -139,7 +142,7 @@ def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:
 
     Raises:
         ProvenanceError: there is no bundle, it has another format, or a file is missing, altered or not
-            listed. The error names the file.
+            listed. The error names the file. Files of `_UNVERIFIED` need not be listed.
     """
     folder = Path(folder)
     path = folder / HEADER

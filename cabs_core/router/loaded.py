@@ -42,7 +42,7 @@ class Bundle:
             encoder: an open encoder, to be shared. If it is None or another one than the bundle's, the
                 bundle's own encoder is opened.
             fallback: model of shadow and guarded mode in place of the bundle's own. The bundle's evidence
-                compares with its own fallback, so it is dropped if another one is given.
+                compares with its own fallback, so the evidence is dropped if another model is given.
 
         Raises:
             ProvenanceError: a file is missing, altered, or of another format; the error names the file.

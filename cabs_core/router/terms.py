@@ -65,7 +65,10 @@ class Terms:
 
 
 def _as_utf8(header: str) -> str:
-    """Return a header as its client wrote it: servers read the bytes as Latin-1, most clients write UTF-8."""
+    """Return a header as its client wrote it: servers read the bytes as Latin-1, most clients write UTF-8.
+
+    A header whose bytes are no UTF-8 is returned unchanged.
+    """
     try:
         return header.encode("latin-1").decode("utf-8")
     except UnicodeError:

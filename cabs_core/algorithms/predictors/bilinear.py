@@ -74,8 +74,12 @@ class _Bilinear(ScorePredictor):
 
     @abstractmethod
     def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the gradient of the loss by the weights, from hidden values and the slope by the logits `[B,
-        K]`.
+        """Return the gradient of the loss by the weights, as {name: array}.
+
+        Args:
+            x: scaled embeddings `[B, e]`.
+            hidden: hidden values `[B, d]` that `_forward` returned.
+            slope: gradient of the loss by the logits `[B, K]`.
         """
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
@@ -98,7 +102,7 @@ class _Bilinear(ScorePredictor):
         return cross_entropy(logits, y)
 
     def _scale(self, x: np.ndarray) -> np.ndarray:
-        """Scale embeddings so that those of the train split have mean squared length 1."""
+        """Return embeddings times the factor that makes the mean squared length of the train split 1."""
         # embeddings may have any scale, and noise and learning rate are chosen for this one
         return x * self.scale_
 
@@ -168,8 +172,9 @@ class _Bilinear(ScorePredictor):
         self.weights_ = best or weights
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Fit parameters that depend on the trained weights, such as a calibration; by default there are
-        none.
+        """Fit parameters that depend on the trained weights, such as a calibration.
+
+        By default there are none.
         """
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -286,7 +291,10 @@ class FactorisationPredictor(_Bilinear):
         return out
 
     def _finish(self, x: np.ndarray, y: np.ndarray) -> None:
-        """Fit slope and constant that turn differences of the pair loss into scores, by Newton's method."""
+        """Fit slope and constant that turn differences of the pair loss into scores, by Newton's method.
+
+        The loss `cross_entropy` needs neither.
+        """
         if self.loss != "pair":
             return
         s = self._logits(x)

@@ -185,7 +185,11 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
 def _are_equal_objects(document: Mapping[str, Any]) -> bool:
     """Return True if a mapping seems to hold rows by their ids.
 
-    Its values are then two or more objects that share at least two fields, and half of all their fields.
+    Its values are then two or more objects that share at least two fields, and at least half of all their
+    fields. A mapping with a key of `_TABLE_COLUMNS` holds columns, not rows.
+
+    Args:
+        document: a mapping whose values are all objects.
     """
     if len(document) < 2 or _TABLE_COLUMNS & document.keys():
         return False
