@@ -21,7 +21,8 @@ class Likeness:
     """Mixture of B trained arms by which a new arm is predicted.
 
     Attributes:
-        weights: `[B]` >= 0, sum 1. offset: added to the mixture's score. cost: factor of its cost, >= 0.
+        weights: `[B]` >= 0, sum 1. offset: added to the mixture's score. cost: factor of the mixture's cost,
+            >= 0.
     """
 
     weights: np.ndarray
@@ -32,8 +33,9 @@ class Likeness:
     def of_scores(cls, predicted: np.ndarray, scores: np.ndarray) -> Self:
         """Return the likeness of an arm of which m prompts are scored.
 
-        Each trained arm is weighted by the normal likelihood of the scores under its predictions. These are
-        first shifted by their mean error, shrunk by m / (m + `HALF`). The offset is the weighted mean shift.
+        Each trained arm is weighted by the normal likelihood of the scores under its predictions. The
+        predictions of an arm are first shifted by their mean error, shrunk by m / (m + `HALF`). The offset is
+        the weighted mean shift. The factor of costs is 1.
 
         Args:
             predicted: `[m, B]` scores of the trained arms. scores: `[m]` in [0, 1].
@@ -81,8 +83,10 @@ class ArmMap:
         return type(self)(*(np.delete(value, index, axis=0) for value in vars(self).values()))
 
     def scores(self, trained: np.ndarray) -> np.ndarray:
-        """Return predicted scores `[n, K]` in [0, 1] of today's arms, from those of the trained arms `[n,
-        B]`.
+        """Return predicted scores `[n, K]` in [0, 1] of today's arms.
+
+        Args:
+            trained: `[n, B]` predicted scores of the trained arms.
         """
         own: np.ndarray = np.clip(trained @ self.weights.T + self.offsets, 0.0, 1.0)
         return own
@@ -93,11 +97,13 @@ class ArmMap:
         return own
 
     def trained_scores(self, scores: np.ndarray) -> np.ndarray:
-        """Return scores `[n, B]` of the trained arms as anchors, from observed scores of today's arms `[n,
-        K]`.
+        """Return scores `[n, B]` of the trained arms as anchors.
 
         A trained arm that is still there has its own score. A trained arm that went has the score of a new
         arm whose anchor it is, or else the mean of today's arms.
+
+        Args:
+            scores: `[n, K]` observed scores of today's arms.
         """
         out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
         for k in np.argsort(self.weights.max(axis=1), kind="stable"):
@@ -105,7 +111,11 @@ class ArmMap:
         return out
 
     def surrogates(self, parts: np.ndarray) -> np.ndarray:
-        """Return surrogate scores `[n, K, K]` of today's arms, from those of the trained arms `[n, B, B]`."""
+        """Return surrogate scores `[n, K, K]` of today's arms in [0, 1]: played arm, then predicted arm.
+
+        Args:
+            parts: `[n, B, B]` surrogate scores of the trained arms.
+        """
         own: np.ndarray = np.clip(parts[:, self.anchors] @ self.weights.T + self.offsets, 0.0, 1.0)
         return own
 
@@ -115,7 +125,11 @@ class ArmMap:
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """Return the map that `to_dict` made this of; raise ValueError if the shapes disagree."""
+        """Return the map whose `to_dict` returned this content.
+
+        Raises:
+            ValueError: the shapes disagree, or an anchor is no index of a trained arm.
+        """
         weights = np.array(content["weights"], dtype=np.float64)
         offsets, costs = (np.array(content[name], dtype=np.float64) for name in ("offsets", "costs"))
         anchors = np.array(content["anchors"], dtype=np.int64)

@@ -48,7 +48,7 @@ def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -
         models: [K] models of the table.
 
     Returns:
-        None if there is no label, or if people labelled for several judges.
+        None if no label counts, or if people labelled for several judges.
     """
     table = pq.read_table(folder / SCORES).to_pandas()
     judges = [name.removeprefix(PEOPLE) for name in table.columns if name.startswith(PEOPLE)]
@@ -65,7 +65,11 @@ def read_people(folder: Path, query_ids: Sequence[str], models: Sequence[str]) -
 
 
 def cells_of(answers: Path) -> list[Cell]:
-    """Return the answers of the artifact `answers` with their prompts, for scoring."""
+    """Return a `Cell` for every answer of the artifact `answers`, as scorers take them.
+
+    A cell holds the answer's state and text, its model, and the prompt with its task and the row of the
+    user's table.
+    """
     queries = pq.read_table(answers / PROMPTS).to_pylist()
     query_of = {q["query_id"]: q for q in queries}
     rows = {

@@ -146,7 +146,10 @@ class TfidfEncoder:
 
     @one_blas_thread()
     def encode(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return embeddings `[n, dim]` float32, and `[n, 2]`: the characters of every text, and 0 cut off."""
+        """Return embeddings `[n, dim]` float32, and the characters read and cut off, `[n, 2]` int64.
+
+        This encoder cuts nothing off, so the second column is 0.
+        """
         vectors = np.zeros((len(texts), self.dim), dtype=np.float32)
         for row, text in enumerate(texts):
             column, value, unknown = self._terms(text)
@@ -187,10 +190,10 @@ class TfidfEncoder:
 
 
 def runs(text: str) -> np.ndarray:
-    """Return `[runs]` uint64, the keys of all runs of 1 to `LONGEST` characters of a text, lower case and
-    stripped.
+    """Return the keys of all runs of 1 to `LONGEST` characters of a text, uint64 `[runs]`, with repetitions.
 
-    A key holds the code points plus one, 21 bits each, so different runs have different keys.
+    The text is first stripped and written in lower case. A key holds the code points plus one, 21 bits each,
+    so different runs have different keys.
     """
     code = text.lower().strip().encode("utf-32-le", "surrogatepass")
     first = np.frombuffer(code, dtype="<u4").astype(np.uint64) + np.uint64(1)

@@ -18,7 +18,7 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
             whose rows were removed from the log or taken back.
         unknown: number of served calls without a cost.
         estimated: number of served calls with an estimated cost.
-        kept: {calls, usd} of the served turns that kept a model.
+        kept: {calls, usd} of the served calls that kept the model of an earlier call of their conversation.
         named: {calls, usd} of the served calls whose model the client named.
     """
     marks = ", ".join("?" * len(SERVED))
@@ -78,9 +78,9 @@ def costs_of_calls(log: EventLog, bundle: str) -> list[tuple[float, float | None
 def saved(log: EventLog, bundle: str, fallback: str) -> tuple[int, float, float]:
     """Compare the cost of a bundle's routed calls with the cost that was expected of its fallback model.
 
-    A turn that kept its model has no expectation of its own. The fallback's cost is then the cost of the
-    turn, times the ratio that was expected when the model was drawn. Calls without an expectation and calls
-    whose model the client named are left out.
+    A call that kept the model of its conversation has no expectation of its own. The fallback's cost is then
+    the cost of the call, times the ratio that was expected when the model was drawn. Calls without a cost or
+    an expectation, calls that were taken back and calls whose model the client named are left out.
 
     Returns:
         (answered calls, their cost with failed attempts in USD, expected cost of the fallback in USD).

@@ -40,8 +40,9 @@ _COST_ROWS = 2_000
 class Tables:
     """Small tables derived from outcomes, each made when a check asks for it.
 
-    A property returns its table with the worst row first, or a text with the reason why the check does not
-    apply. A property whose name begins with `why_` returns such a reason, or '' if the check applies.
+    A property returns its table, or a text with the reason why the check does not apply. Tables with a row
+    for every query, task or model have the worst row first, except `twins`. A property whose name begins
+    with `why_` returns such a reason, or '' if the check applies.
 
     Args:
         outcomes: outcomes of the pool, n queries and K models.
@@ -84,11 +85,12 @@ class Tables:
         return "the rows of the models are joined by a key"
 
     def calls(self, name: str) -> pd.DataFrame | str:
-        """Return for each model its calls with the smallest and the largest number, which decide a check of
-        range.
+        """Return the calls with the smallest and the largest number of each model, the largest number first.
+
+        These calls decide a check of range. Missing numbers are passed over.
 
         Args:
-            name: field of `Outcomes`, such as costs.
+            name: field of `Outcomes` of shape `[n, K]`, such as costs.
         """
         o = self.outcomes
         values = getattr(self.outcomes, name)
@@ -193,7 +195,8 @@ class Tables:
     def contradictions(self) -> pd.DataFrame:
         """Table of one row: the share of queries whose prompt has contradicting scores.
 
-        A prompt has them if two of its queries have scores of one model more than 0.5 apart.
+        The scores of a prompt contradict each other if one model has scores more than 0.5 apart on two
+        queries with this prompt.
         """
         prompts = pd.Series(self.outcomes.prompts)
         repeats = prompts.duplicated(keep=False)
@@ -241,7 +244,7 @@ class Tables:
 
     @property
     def why_prompts_match(self) -> str:
-        """Reason why no check is needed that scores belong to the prompts beside them, or ''."""
+        """Reason why scores surely belong to the prompts beside them, so that no check is needed, or ''."""
         collected = self.pool is not None and self.pool.collected
         if collected:
             return "`cabs collect` put these prompts to the models itself"
@@ -249,9 +252,10 @@ class Tables:
 
     @property
     def blocks(self) -> pd.DataFrame:
-        """Table with one row per block of models that correlate within tasks.
+        """Table with one row per block of models whose scores correlate within tasks, the largest first.
 
-        `blocks_in_all` is the number of blocks for blocks that are set apart, and 1 for the others.
+        `blocks_in_all` is the number of all blocks for a block that proves that the rows of models are
+        misaligned (`Blocks.apart`), and 1 for the others.
         """
         arms = self.outcomes.arms
         blocks = self._blocks
@@ -321,11 +325,11 @@ class Tables:
 
     @property
     def cost_lengths(self) -> pd.DataFrame | str:
-        """Table with one row per model whose costs vary: how well they follow from the lengths of texts
-        within tasks.
+        """Table with one row per model whose costs vary: how well the costs follow from the lengths of texts.
 
-        Lengths are those of the prompt and, if they are recorded, tokens of prompt and answer. `own` is True
-        if a model's costs follow from the lengths, and not all models have one distribution of costs.
+        Costs and lengths are compared within tasks. Lengths are those of the prompt and, if they are
+        recorded, tokens of prompt and answer. `own` is True if a model's costs follow from the lengths, and
+        not all models have one distribution of costs.
         """
         o = self.outcomes
         rows = sample_rows(len(o), most=_COST_ROWS)
@@ -355,8 +359,10 @@ class Tables:
         return pd.DataFrame(found).sort_values("correlation_with_length", ignore_index=True)
 
     def in_two_splits(self, group: Sequence[Any] | np.ndarray) -> pd.DataFrame:
-        """Return a table of one row: the number of groups with several queries, how many stand in two splits,
-        and the first.
+        """Return a table of one row on groups of which some queries are in one split and some in another.
+
+        The row has the number of these groups (`in_two`), the number of groups with several queries
+        (`repeated`), and up to four prompts and query ids of the first of these groups.
 
         Args:
             group: group of each query, `[n]`.
@@ -415,7 +421,7 @@ class Tables:
     def task_mix(self) -> pd.DataFrame | str:
         """Table of one row: chi-square test of task counts, train against test, and the task that moved most.
 
-        A cluster of rows counts once.
+        A cluster of rows counts once in the test. The shares of the task are those of all rows.
         """
         first = self._first_of_cluster
         tables = [
@@ -440,8 +446,9 @@ class Tables:
 
     @property
     def score_drift(self) -> pd.DataFrame:
-        """Table with one row per model: mean score in train and in test, and the p-value times the number of
-        models.
+        """Table with one row per model: mean score in train and in test, and the p-value of the difference.
+
+        The p-value is multiplied by the number of models, and is at most 1.
         """
         o = self.outcomes
         train = self.splits == "train"

@@ -1,6 +1,4 @@
-"""Checks that a policy keeps the contract of a replay, on a short synthetic problem
-(`chain.policy_checks`).
-"""
+"""Checks that a policy keeps the contract of a replay, on a short synthetic problem."""
 
 from collections.abc import Callable
 from functools import lru_cache
