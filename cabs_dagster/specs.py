@@ -1,4 +1,4 @@
-"""Properties that every asset has: group, owner, kinds, stage tag, code version.
+"""Properties of assets: group, owners, kinds and stage tag, and for stages also code version and partitions.
 
 Beta and preview features of Dagster that the project uses are listed and silenced here, and nowhere else.
 """
@@ -83,8 +83,8 @@ def stage(
     """Return the keyword arguments of a pool stage's asset: dependencies, code version and partitions, too.
 
     Args:
-        after: assets that it depends on beside its inputs.
-        where: its partitions, of which each is a pool. None means all pools.
+        after: assets that the asset depends on beside the stage's inputs and the pool file.
+        where: partitions of the asset, of which each is a pool. None means all pools.
     """
     if where is None:
         same_pool = None

@@ -132,7 +132,11 @@ def _start_duals(K: int, C: int, ws: Doubles, R: int, top: float, low: float) ->
 
 @inlined
 def _linearise(K: int, C: int, ws: Doubles, R: int, GT: int) -> tuple[float, float]:
-    """Return mean complementarity mu and 1 / sum of theta; leave the Newton system's terms in their rows."""
+    """Return mean complementarity mu and 1 / sum of theta; leave the terms of the Newton system in rows.
+
+    THETA holds theta, E holds (1 - 2 p) / W^2, and TE their product. DELTA, BETA and HUB hold the terms from
+    which `build` makes the matrix, and D holds what is then added to its diagonal.
+    """
     n = C * WIDTH
     mu_v = spread(0.0)
     theta_v = spread(0.0)

@@ -60,8 +60,9 @@ def corrected_mean(
             None if none do.
 
     Returns:
-        The estimate with its 95 % interval, which is infinite for fewer than two labels. The interval is
-        widened where labels are few, since they may have missed rare errors of size 1.
+        The estimate with its 95 % interval. The interval is infinite for fewer than two labels, and the
+        estimate is NaN without any. The interval is widened where labels are few, since they may have missed
+        rare errors of size 1.
     """
     n = len(people)
     m = len(rest)

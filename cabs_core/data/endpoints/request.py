@@ -251,7 +251,10 @@ class _Parts:
                     waiting += [v for k, v in item.items() if k not in ("role", "type", "id")]
 
     def _add_tool(self, item: Mapping[str, Any]) -> None:
-        """Add the tokens of the definition or the call of a tool, by the length of its JSON."""
+        """Add the tokens of the definition or the call of a tool, by the length of its JSON.
+
+        State fields are looked for only in `extra_content`, where Gemini puts the signature of its reasoning.
+        """
         self.tokens += text_tokens(json.dumps(item, default=str))
         extra = item.get("extra_content")  # Gemini puts the signature of its reasoning here
         for provider_fields in extra.values() if isinstance(extra, dict) else ():
@@ -367,7 +370,10 @@ class _Conversation(NamedTuple):
 
 
 def _number_of_prompts(body: Mapping[str, Any], dialect: str) -> int:
-    """Return the number of prompts of a request. The completions dialect takes a list of prompts."""
+    """Return the number of prompts of a request, which is 1 unless the dialect is completions.
+
+    The completions dialect takes a list of prompts. A list of token numbers is one prompt.
+    """
     prompts = body.get("prompt")
     if dialect != "completions" or not isinstance(prompts, list):
         return 1
@@ -380,8 +386,8 @@ def _number_of_prompts(body: Mapping[str, Any], dialect: str) -> int:
 def _most_searches(body: Mapping[str, Any]) -> float:
     """Return the largest number of web searches that a provider is assumed to make for an answer.
 
-    The limit is `max_uses` of the tool (Anthropic) or `max_tool_calls` of the request (OpenAI). A search tool
-    without a limit counts `MOST_SEARCHES`.
+    The number is 1 if the request names no search. The limit is `max_uses` of the tool (Anthropic) or
+    `max_tool_calls` of the request (OpenAI). A search tool without a limit counts `MOST_SEARCHES`.
     """
     tools = body.get("tools")
     limits = [

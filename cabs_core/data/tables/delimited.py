@@ -122,7 +122,13 @@ class Delimited(Table):
             csv.field_size_limit(limit)
 
     def _between(self, empty: np.ndarray) -> tuple[tuple[str, int, int], ...]:
-        """Return the `parts` of the table: the stretches between empty rows."""
+        """Return the stretches between empty rows, each as (path, number of its first row, number of rows).
+
+        The table keeps them in `parts`, by which messages name the rows of the file.
+
+        Args:
+            empty: `[n]`, True for the rows in which every cell is empty.
+        """
         ends = np.flatnonzero(np.diff(np.concatenate([[True], empty, [True]]).astype(np.int8)))
         runs = ((int(begin), int(end)) for begin, end in ends.reshape(-1, 2))
         return tuple((str(self.path), self.first_row + begin, end - begin) for begin, end in runs)

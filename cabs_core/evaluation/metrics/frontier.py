@@ -74,9 +74,9 @@ def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -
     """Average improvement in quality: mean height of the hull over [cost_min, cost_max].
 
     The interval must be the same for all routers that are compared: from the cheapest to the dearest point of
-    any of them. Above its best point a router's hull is flat; below its cheapest point it follows the segment
-    from the null router (no call: cost 0, score 0), as RouterBench extrapolates. The integral of the
-    piecewise linear hull is exact. An interval of length zero gives the height there.
+    any of them. Above its best point a router's hull is flat. The null router (no call: cost 0, score 0) is
+    one of the points, so the hull begins there, as RouterBench extrapolates. The integral of the piecewise
+    linear hull is exact. An interval of length zero gives the height there.
 
     Raises:
         ValueError: the interval is empty or begins below 0.

@@ -60,10 +60,11 @@ def stream_condition(
 ) -> StreamPlan:
     """Apply a condition to the orders of all trials.
 
-    Under `arms_arrive` and `arms_disappear`, the best third of the arms (by mean offline utility) can be
-    played only in the second or the first half of the rounds; these rounds are set on `stream`. Under `drift`
-    and `sessions` the orders are rearranged, and under `delayed_rewards` arrivals are drawn. Conditions that
-    change data change nothing here, since the problem was already made under them.
+    Under `arms_arrive`, the best third of the arms (by mean offline utility) can be played only in the second
+    half of the rounds, under `arms_disappear` only in the first half; these rounds are set on `stream`. Under
+    `drift` and `sessions` the orders are rearranged, within the order of time if the problem has times. Under
+    `delayed_rewards` arrivals are drawn. Conditions that change data change nothing here, since the problem
+    was already made under them.
 
     Args:
         name: the condition.
