@@ -29,7 +29,7 @@ class Sampled:
     high: float
     n: int
 
-    def clear(self, compared: int = 1) -> bool:
+    def excludes_zero(self, compared: int = 1) -> bool:
         """Return True if the interval does not hold 0.
 
         Args:

@@ -105,7 +105,7 @@ def collect_answers(
             if make(first, last):
                 done = first + collection.answered(store, first, last)
                 # a call that was refused while dearer ones were under way may fit now
-                while done < last and purse.allows(collection.most(store, done)):
+                while done < last and purse.allows(collection.most_cost(store, done)):
                     purse.refused = False
                     for run in runs.values():
                         run.reopen()
@@ -137,7 +137,7 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
     """
     if done >= collection.size:
         return ""
-    most = collection.most(store, done)
+    most = collection.most_cost(store, done)
     cap = collection.collect.max_usd
     left = cap - max(sum(collection.spent(store)[:2]), paid)
     if most > 0 and most > left:

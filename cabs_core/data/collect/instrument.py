@@ -217,13 +217,15 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
             f"{agreement.high:.2f}), below {LOW_KAPPA:g}"
         )
     long = Sampled(**measured["length"])
-    if long.clear(looked_at):
+    if long.excludes_zero(looked_at):
         sentences.append(
             f"it {'favours' if long.value > 0 else 'punishes'} long answers: {long} of score per doubling of "
             "the length"
         )
     wrong = Sampled(**measured["length of wrong answers"])
-    if wrong.clear(looked_at) and not (long.clear(looked_at) and long.value * wrong.value > 0):
+    if wrong.excludes_zero(looked_at) and not (
+        long.excludes_zero(looked_at) and long.value * wrong.value > 0
+    ):
         sentences.append(
             f"it {'favours' if wrong.value > 0 else 'punishes'} long answers where people reject them: "
             f"{wrong} of score per doubling of the length"
@@ -232,15 +234,15 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
         own_family = dict(measured["own family"])
         family = own_family.pop("family")
         gap = Sampled(**own_family)
-        if gap.value > 0 and gap.clear(looked_at):
+        if gap.value > 0 and gap.excludes_zero(looked_at):
             sentences.append(
                 f"it favours models of its own family ({family}): {gap} of score more, against people"
             )
     for model, data in measured["models"].items():
         bias = Sampled(**data)
-        if bias.clear(looked_at) and abs(bias.value) >= NOTABLE:
+        if bias.excludes_zero(looked_at) and abs(bias.value) >= NOTABLE:
             sentences.append(f"it scores {model} {'above' if bias.value > 0 else 'below'} people by {bias}")
-    if "position" in measured and Sampled(**measured["position"]["first"]).clear(looked_at):
+    if "position" in measured and Sampled(**measured["position"]["first"]).excludes_zero(looked_at):
         sentences.append(
             f"order matters: the first place is worth {Sampled(**measured['position']['first'])}"
         )

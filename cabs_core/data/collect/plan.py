@@ -130,7 +130,7 @@ class Collection:
             least = next((row for row, key in enumerate(keys) if key not in known), least)
         return least
 
-    def most(self, store: AnswerStore, number: int) -> float:
+    def most_cost(self, store: AnswerStore, number: int) -> float:
         """Return the most that the missing answers of all models to one prompt may cost together, USD.
 
         Args:
@@ -358,7 +358,7 @@ def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> s
     number = collection.answered(store, 0, collection.size)
     if number == collection.size:
         return ""
-    most = collection.most(store, number)
+    most = collection.most_cost(store, number)
     cap = collection.collect.max_usd
     if spent + most <= cap:
         return ""
