@@ -76,6 +76,7 @@ def test_typing_errors_get_a_suggestion(tiny_pool: Path) -> None:
         ("--policies", "random,lin_uvb", "lin_ucb"),
         ("--policies", "hier_mix", "not among the policies of pool tiny"),
         ("--rho", "123", "123"),
+        ("--rho", "high", "no rho of the pool's replay.rhos is high"),
     ],
 )
 def test_parts_that_a_pool_does_not_have_are_refused(

@@ -66,14 +66,18 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
         allowed: the rhos of the pool.
 
     Raises:
-        click.BadParameter: a word is no number. PoolError: the pool has no such rho.
+        click.BadParameter: a word is neither a number nor a regime.
+        PoolError: the pool does not have the rho, or has no rho of the regime.
     """
     if not text:
         return ()
     rhos: list[float] = []
     for word in text.replace(" ", "").split(","):
         if word in REGIMES:
-            rhos += [rho for rho in allowed if regime_of(rho, allowed) == word]
+            of_regime = [rho for rho in allowed if regime_of(rho, allowed) == word]
+            if not of_regime:
+                raise PoolError(f"no rho of the pool's replay.rhos is {word}: {_listed(allowed)}")
+            rhos += of_regime
             continue
         try:
             rho = float(word)
@@ -82,11 +86,14 @@ def parse_rhos(text: str | None, allowed: tuple[float, ...]) -> tuple[float, ...
                 f"{word!r} is not a number; write --rho 0,50,900 or --rho low,high"
             ) from None
         if rho not in allowed:
-            raise PoolError(
-                f"rho {rho:g} is not among the pool's replay.rhos: {', '.join(f'{r:g}' for r in allowed)}"
-            )
+            raise PoolError(f"rho {rho:g} is not among the pool's replay.rhos: {_listed(allowed)}")
         rhos.append(rho)
     return tuple(sorted(set(rhos)))
+
+
+def _listed(rhos: tuple[float, ...]) -> str:
+    """Join rhos as `0, 50, 900`."""
+    return ", ".join(f"{rho:g}" for rho in rhos)
 
 
 def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
@@ -95,7 +102,8 @@ def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
     Empty for no text, meaning all.
 
     Raises:
-        click.BadParameter: the pool does not have a policy. PolicyError: there is no policy of a name.
+        click.BadParameter: the pool does not have one of the policies.
+        PolicyError: one of the names is no policy's.
     """
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
