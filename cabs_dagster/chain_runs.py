@@ -23,7 +23,7 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
     """Return the names of the pools of which a run is queued or under way.
 
     Args:
-        chains: whether only the runs of chains that a sensor or a schedule began count.
+        chains: True counts only runs that belong to a chain that a sensor or a schedule began.
     """
     pools = set()
     for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY)):
@@ -34,10 +34,10 @@ def under_way(instance: dg.DagsterInstance, chains: bool = False) -> set[str]:
 
 
 def is_at_rest(instance: dg.DagsterInstance) -> bool:
-    """Return whether no run is under way and no part of a chain ended within `FOLLOWED_UP` seconds.
+    """Return True if no run at all is queued or under way and no part of a chain ended in the last minute.
 
-    Between two parts of a chain no run of the chain is under way. Marts made then would be made again when
-    the chain ends.
+    `FOLLOWED_UP` holds the minute. Between two parts of a chain no run of the chain is under way. Marts made
+    then would be made again when the chain ends.
     """
     if instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY), limit=1):
         return False

@@ -38,9 +38,9 @@ class CabsResource(dg.ConfigurableResource[Any]):
     )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Mark the process of a run as alive, so that a killed run is noticed, and let Terminate end it.
+        """Mark a run's worker process as alive, so that a killed run is noticed, and let Terminate end it.
 
-        Without a run this does nothing.
+        Nothing happens without a run, or in a process that only executes a step of the run.
         """
         if context.run is None or context.instance is None:
             return
@@ -62,7 +62,8 @@ class CabsResource(dg.ConfigurableResource[Any]):
         """Return the chain of a pool, whose file is read at each call.
 
         Args:
-            policies: policies of the chain, beside those that are tuned. Empty: all of the pool's.
+            policies: policies to which the chain is cut; policies that are tuned already stay as well. Empty
+                keeps all of the pool's.
         """
         return Chain(self.store(), find_pool(pool)).over(policies)
 
@@ -82,7 +83,10 @@ class AlertResource(dg.ConfigurableResource[Any]):
     webhook_url: str = Field("", description="Address of the webhook. Empty: the sensor's log.")
 
     def send(self, text: str, log: Any) -> None:
-        """Send a text to the webhook without following a redirect, or to the log if that fails."""
+        """Send a text to the webhook, or write it to the log as an error if there is no webhook or it fails.
+
+        A redirect is not followed and counts as a failure.
+        """
         if self.webhook_url:
             import requests  # noqa: PLC0415  (for alerts alone)
 

@@ -40,7 +40,9 @@ def _hashed(path: str, status: os.stat_result) -> str:
 
 
 def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[str, Any]]:
-    """Hash every regular file below a folder: `{relative path: {"sha256": ..., "bytes": ...}}`, sorted.
+    """Hash every regular file below a folder: `{relative path: {"sha256": ..., "bytes": ...}}`, by path.
+
+    Links to files count as files. Links to folders and folders that cannot be read are left out.
 
     Args:
         without: names of files to leave out, in any subfolder.
@@ -60,7 +62,7 @@ def hash_folder(folder: Path, without: tuple[str, ...] = ()) -> dict[str, dict[s
 
 
 def _listed(folder: str) -> list[os.DirEntry[str]]:
-    """Return the entries of a folder, or none if the folder does not exist."""
+    """Return the entries of a folder, or an empty list if the folder is missing or cannot be read."""
     try:
         with os.scandir(folder) as inside:
             return list(inside)

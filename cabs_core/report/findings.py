@@ -60,7 +60,7 @@ def best_that_learns(data: PoolData) -> dict[str, Any] | None:
 
 
 def best_policy(data: PoolData) -> str:
-    """Return the policy with the highest mean utility and its standard error, in one line."""
+    """Return a line that names the best policy, with its mean utility and the standard error of the mean."""
     line = data.board.loc[data.best]
     return f"{label(data.best)} is best: mean utility {_with_error(line['utility'], line['utility_se'])}"
 
@@ -136,7 +136,11 @@ def rq1(data: PoolData) -> str:
 
 
 def encoders(data: PoolData) -> str:
-    """Return sentences on the best router with other encoders, and on which encoder earns more."""
+    """Return sentences that compare the pool with pools that differ only by the encoder.
+
+    Each sentence names the best router there and counts the routers that earn significantly more with either
+    encoder. The text is empty if there is no such pool.
+    """
     mart = data.twins[data.twins["regime"] == "overall"]
     sentences = []
     for pool in sorted(set(mart["pool"]) - {data.pool}):
@@ -167,7 +171,8 @@ def encoders(data: PoolData) -> str:
 def rq2(data: PoolData) -> str:
     """Return the answer to the paper's second question: which router earns the highest utility?
 
-    It names the best router of each cost regime, and the number of the paper's orderings that hold here.
+    The text names the best router of each cost regime, and the number of the paper's orderings of two methods
+    that hold here.
     """
     winners = []
     for regime in ("low", "medium", "high"):
@@ -196,7 +201,8 @@ def rq2(data: PoolData) -> str:
 def rq3(data: PoolData) -> str:
     """Return the answer to the paper's third question: which routers give most quality for the money?
 
-    AIQ is the mean height of a policy's curve of score over cost.
+    The text names the router with the highest AIQ, which is the mean height of its curve of score over cost,
+    and the policies with the most undominated settings of rho.
     """
     aiq = data.mart("aiq")
     real = aiq[aiq["kind"] != "upper bound"].sort_values("aiq", ascending=False)
@@ -222,7 +228,8 @@ def rq3(data: PoolData) -> str:
 def rq4(data: PoolData) -> str:
     """Return the answer to the paper's fourth question: do surrogates speed up learning?
 
-    It says since which round a policy's regret stays below that of the reference.
+    For the best policy that learns and for every policy with experts, the text gives the regret relative to
+    the reference policy at the end, and the round from which that regret stays clearly negative.
     """
     curves = data.mart("regret_curves")
     curves = curves[(curves["regime"] == "overall") & curves["relative_regret"].notna()]

@@ -49,7 +49,7 @@ def regret_lines(
 
 
 def level_choice(levels: Iterable[str]) -> ViewChoice:
-    """Return the choice of a cost regime by the reader. The first one is shown at first."""
+    """Return a view's choice between cost regimes (`levels`). The first regime is shown at first."""
     names = list(dict.fromkeys(levels))
     return ViewChoice("level", "Cost regime", tuple((level, LEVEL_NAMES[level]) for level in names), names[0])
 

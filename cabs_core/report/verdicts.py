@@ -31,7 +31,10 @@ class Case:
 
 
 def as_junit(cases: list[Case]) -> str:
-    """Return JUnit XML with a suite for each asset. A warning passes, with its text as output."""
+    """Return JUnit XML with a suite for each asset.
+
+    An error is a `failure`, a broken check an `error`. A warning passes, with its text as output.
+    """
     root = Element("testsuites", _counted("cabs check", cases))
     for name, members in groupby(sorted(cases, key=_suite), _suite):
         of_asset = list(members)
@@ -54,14 +57,17 @@ def _suite(case: Case) -> str:
 
 
 def _counted(name: str, cases: list[Case]) -> dict[str, str]:
-    """Return the XML attributes of a suite: its name and the numbers of cases, failures and errors."""
+    """Return the XML attributes of a suite: its name and the numbers of cases, failures and errors.
+
+    A case with outcome `error` counts as a failure, a `broken` one as an error.
+    """
     failures = sum(case.outcome == "error" for case in cases)
     errors = sum(case.outcome == "broken" for case in cases)
     return {"name": name, "tests": str(len(cases)), "failures": str(failures), "errors": str(errors)}
 
 
 def _xml(text: str) -> str:
-    """Return the text with a space in place of each control character that XML does not allow."""
+    """Return the text with a space in place of each character below U+0020 but newlines and tabs."""
     return "".join(c if c in "\n\t" or ord(c) >= 32 else " " for c in text)
 
 

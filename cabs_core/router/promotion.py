@@ -74,7 +74,7 @@ class Difference:
     def needed(self, margin: float) -> int:
         """Return the number of decisions from which an equally good challenger is promoted in 9 of 10 cases.
 
-        The number counts the decisions compared so far, and is at least `least`.
+        The number is a total that includes the decisions compared so far. The number is at least `least`.
         """
         deviation = self.se * math.sqrt(self.decisions)
         count = float(self.decisions)
@@ -100,7 +100,8 @@ class Comparison:
         se: standard error of `difference`.
         low, high: 95 % interval of `difference`.
         margin: accepted loss of utility a request.
-        needed: number of decisions from which an equally good challenger is promoted in nine of ten cases.
+        needed: total number of compared decisions from which an equally good challenger is promoted in nine
+            of ten cases.
         promote: True if there are enough decisions, low > -margin, and high >= 0, which means that the
             challenger is not measurably worse.
         reason: the judgement in words.
@@ -180,8 +181,8 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     """Copy a bundle to `folder` after verifying it, and return its id.
 
     The bundle that lay there is kept as `previous(folder)`. A server that watches `folder` sees the old
-    bundle or the new one. Nothing is copied if the bundle that lies there has the candidate's id; its files
-    are not verified then.
+    bundle or the new one. Nothing is copied if the bundle in `folder` has the candidate's id already; the
+    files of the bundle in `folder` are not verified then.
 
     Raises:
         StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
@@ -211,8 +212,9 @@ def roll_back(folder: str | Path) -> str:
 
     Raises:
         RouterError: there is no earlier bundle, there is no bundle to replace, or the replaced bundle could
-            not be written to its place; it is then kept, and the message says where.
+            not be written to its place; the message says where the replaced bundle is kept then.
         ProvenanceError: the earlier bundle is damaged.
+        StorageError: `folder` holds anything but a router.
     """
     folder = Path(folder)
     old = previous(folder)

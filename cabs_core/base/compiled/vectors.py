@@ -41,7 +41,7 @@ class VectorType(Type):
         super().__init__(name="f64x8")
 
     def can_convert_from(self, typingctx: Context, other: Type) -> Conversion | None:
-        """Allow a scalar in place of a vector, which then has the scalar in every lane."""
+        """Allow numba to convert an integer or float to a vector; return None for all other types."""
         if isinstance(other, (types.Float, types.Integer)):
             return Conversion.safe
         return None
@@ -75,7 +75,7 @@ def _cast(
 
 
 def _define(symbol: Callable[[Any, Any], Any], name: str) -> None:
-    """Define an operator for vectors, or a vector and a scalar, by the instruction `name` of LLVM."""
+    """Define an operator for two vectors, or a vector and a scalar, by LLVM's instruction `name`."""
 
     @infer_global(symbol)
     class _Template(AbstractTemplate):
@@ -103,7 +103,7 @@ for _symbol, _name in (
 
 @intrinsic
 def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
-    """Read eight float64 from pointer + index; the address must be a multiple of 64 bytes."""
+    """Read `pointer[index]` and the seven float64 after it; the address must be a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())
@@ -114,7 +114,7 @@ def load(typingctx: Context, pointer: Type, index: Type) -> Lowering:
 
 @intrinsic
 def store(typingctx: Context, pointer: Type, index: Type, value: Type) -> Lowering:
-    """Write eight float64 to pointer + index; the address must be a multiple of 64 bytes."""
+    """Write eight float64 from `pointer[index]` on; the address must be a multiple of 64 bytes."""
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, sig: Signature, args: Values) -> ir.Value:
         at = builder.bitcast(builder.gep(args[0], [args[1]]), _LLVM.as_pointer())

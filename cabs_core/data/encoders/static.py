@@ -196,7 +196,7 @@ def piece_vectors(encoder: TransformerEncoder, ids: np.ndarray) -> np.ndarray:
 
 @one_blas_thread()
 def principal_components(vectors: np.ndarray, dim: int) -> np.ndarray:
-    """Return the rows' coordinates on the first principal components, float64 `[n, min(dim, width)]`.
+    """Return the centred rows' coordinates on the first principal components, `[n, min(dim, width)]` float64.
 
     The entry of largest absolute value of every component is positive, which determines the signs.
     """
@@ -222,7 +222,7 @@ def rank_weights(pieces: int) -> np.ndarray:
 
 
 def _transformer_of(encoder: Encoder) -> Encoder:
-    """Return the settings of the transformer to distil: its name and revision, with defaults for the rest.
+    """Return the settings of the transformer to distil: name and revision, no normalisation, else defaults.
 
     Raises:
         EncoderError: `encoder.of` names an encoder that is no transformer.

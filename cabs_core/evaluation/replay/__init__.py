@@ -6,7 +6,7 @@
     table = replay_many(problem, ["lin_ucb", "hier_mix"], rhos=[0, 300, 900])     # tidy, with errors
 
 `engine` runs the lanes over the arrays of a `cabs_core.algorithms.problem`, `result` holds the traces,
-`storage` their files. `compare` has several policies and paired differences, `external` the replay of another
+`storage` their files. `compare` replays several policies with paired differences, `external` another
 library's policy, `conditions` the stress conditions, `tuning` the choice of settings on the validation
 problem, `latency` the time of single decisions, `policy_checks` what every policy promises, `compile_ahead`
 the compilation before a first run.
@@ -24,7 +24,7 @@ __all__ = ["replay"]
 
 
 def __getattr__(name: str) -> Any:
-    """Return `replay`, which is imported then."""
+    """Import and return `replay` at its first use; raise AttributeError for any other name."""
     if name != "replay":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from cabs_core.evaluation.replay.engine import replay  # noqa: PLC0415  (numba takes seconds)

@@ -291,7 +291,8 @@ class ConversationTrial:
     def _keeps(self, t: int, row: int) -> int | None:
         """Return the last turn's model if the pool's setting `sticky` keeps it, otherwise None.
 
-        Outside of tool calls, a model is not kept if a switch is worth more than its cache.
+        Outside of tool calls, a model is not kept if the predicted gain of a switch in utility exceeds rho
+        times the USD that the model's prompt cache saves.
         """
         conversation = self.conversation
         in_tools = bool(self.turns.in_tools[t])
