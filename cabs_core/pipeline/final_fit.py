@@ -16,8 +16,9 @@ from cabs_core.router.ingredients import Ingredients
 def fit_on_all_rows(pool: ModelPool, inputs: dict[str, Path], policy: str) -> Ingredients:
     """Return the ingredients of a router of this policy, with every row used for training or validation.
 
-    The test rows of the first fold join its train rows. Its validation rows stop training and choose
-    settings, as in every fold. No row is left to judge this router on: the answer judged it in folds.
+    The test rows of the first fold join the train rows of this fold. The fold's validation rows stop training
+    and choose settings, as in every fold. No row is left on which this router could be judged, and none is
+    needed, because the pool's answer has judged the policy in folds.
 
     Args:
         inputs: {stage: folder} of the inputs of stage `router`.

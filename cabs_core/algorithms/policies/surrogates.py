@@ -167,7 +167,7 @@ class SurrogatePolicy(Policy):
         return Inputs(rho, mask, x, affinity, prices, margins, surrogate)
 
     def request_row(self, inputs: Inputs) -> SurrogateData:
-        """Write margins and affinity of a request, which `decide` reads, to `row`, and return it."""
+        """Write margins and affinity of a request, which `decide` reads, to `row`, and return `row`."""
         self.row.margins[0] = inputs.margins
         self.row.affinity[0] = inputs.affinity
         return self.row
@@ -197,7 +197,7 @@ class SurrogatePolicy(Policy):
     def outcome_row(
         self, decision: Decision, outcome: Outcome, kept: tuple[str, ...]
     ) -> tuple[SurrogateData, list[np.ndarray]]:
-        """Write an outcome to `row`; return it, and arrays of the decision's memory, for today's arms.
+        """Write an outcome to `row`; return `row`, and arrays of the decision's memory, for today's arms.
 
         The context is not written. An arm that was added since the decision was no neighbour, so its entries
         of the memory are 0.

@@ -263,6 +263,7 @@ class FactorisationPredictor(_Bilinear):
         return pair_loss(logits, y)
 
     def _vectors(self) -> np.ndarray:
+        """Return the vectors of the arms `[K, d]`, scaled to unit length for the loss `pair`."""
         p = self.weights_["arms"]
         if self.loss == "pair":
             p = p / np.linalg.norm(p, axis=1, keepdims=True)

@@ -45,8 +45,8 @@ class _Scorer(Strict):
 class Exact(_Scorer):
     """Scorer that gives 1 to an answer that equals the reference.
 
-    White space, quotes around the text and a full stop at the end do not count, nor does case if
-    `ignore_case` is set.
+    Runs of white space count as one space. Quotes and Markdown signs around the text and a full stop at the
+    end do not count, nor does case if `ignore_case` is set.
     """
 
     kind: Literal["exact"]
@@ -57,7 +57,8 @@ class Exact(_Scorer):
 class Number(_Scorer):
     """Scorer that gives 1 to an answer with the number of the reference.
 
-    The number of an answer is the one that is marked, such as by `####` or `answer is`, else the last one.
+    The number of an answer is the first one after the last mark such as `####` or `answer is`. Without a
+    mark, the number is the last one in the answer.
     """
 
     kind: Literal["number"]
@@ -90,7 +91,7 @@ class Regex(_Scorer):
 
 
 class Contains(_Scorer):
-    """Scorer that gives 1 to an answer that contains the reference."""
+    """Scorer that gives 1 to an answer that contains the reference, in any case if `ignore_case` is set."""
 
     kind: Literal["contains"]
     column: Text  #: column of the prompts with the reference
@@ -110,8 +111,8 @@ class JsonSchema(_Scorer):
 class Command(_Scorer):
     """Scorer that is a program of the user.
 
-    The program gets one answer as a line of JSON on standard input and prints a score. It runs only after
-    `cabs pool add` showed the command and somebody on this machine approved it.
+    The program gets one answer as a line of JSON on standard input and prints a score. The program runs only
+    after `cabs pool add` showed the command and somebody on this machine approved it.
     """
 
     kind: Literal["command"]

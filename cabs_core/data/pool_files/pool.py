@@ -90,7 +90,7 @@ class Pool(Strict):
     def _names_as_lists(cls, value: Any) -> Any:
         """Return {name shown: list of names in the source}, where the file may give one name without a list.
 
-        Models that the file gives as a list are returned unchanged.
+        Models that the file gives as a list of names are returned unchanged.
         """
         if not isinstance(value, dict):
             return value

@@ -21,8 +21,9 @@ from cabs_core.base.paths import artifacts_url, cabs_home, is_remote
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Record
 
 Parts = tuple[str, ...]
-#: attempts to read an artifact that another run replaces, and seconds by which each pause is longer
+#: number of attempts to read an artifact that another run replaces
 _ATTEMPTS = 6
+#: seconds by which the pause before an attempt is longer than the pause before the last one
 _PAUSE = 0.5
 
 
@@ -98,7 +99,7 @@ class ArtifactStore:
         if not self.remote:
             return self.root.joinpath(*parts)
         for attempt in range(_ATTEMPTS):
-            if attempt:  # another run replaces it: its record went first and comes last
+            if attempt:  # another run replaces the artifact: the record went first and comes last
                 time.sleep(_PAUSE * attempt)
             record = self.record(parts)
             if record is None and not attempt:
@@ -151,7 +152,7 @@ class ArtifactStore:
 
     @contextmanager
     def write(self, parts: Parts) -> Iterator[Path]:
-        """Yield an empty local folder; what it holds at the end, record included, becomes the artifact.
+        """Yield an empty local folder, whose content at the end, record included, becomes the artifact.
 
         If the block raises an error, the store keeps the artifact that it had.
         """
@@ -298,7 +299,7 @@ class ArtifactStore:
             same = target.is_file() and target.stat().st_size == info.get("size")
             if not same or target.name == RECORD_NAME:
                 target.parent.mkdir(parents=True, exist_ok=True)
-                # one that was replaced meanwhile is had by the next look
+                # a file that another run replaces at this moment is copied by the next call
                 with self.bucket.reaching(*parts), suppress(FileNotFoundError):
                     self.bucket.fs.get_file(str(name), str(target))
         for path in local.joinpath(*parts).rglob("*"):
