@@ -8,7 +8,7 @@ import dagster as dg
 from cabs_dagster.build import build_defs, source_host
 from cabs_dagster.partitions import register_while_loading
 
-#: what lies in `defs/` although nobody added anything
+#: names that `defs/` holds before anybody adds anything
 _EMPTY = {"__init__.py", "__pycache__"}
 
 

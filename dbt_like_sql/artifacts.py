@@ -257,7 +257,7 @@ class Marts:
         )
         if found.state == "fresh" and found.record is not None and not force:
             return Made(found.record, self.marts, True)
-        recipe = found.recipe or self.recipe(model, {})  # which says what is wrong with its files
+        recipe = found.recipe or self.recipe(model, {})  # this call raises the error that says what is wrong
         started = time.perf_counter()
         ran = runner.run_model(model.name, session)
         files = {}

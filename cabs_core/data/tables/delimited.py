@@ -86,7 +86,7 @@ class Delimited(Table):
             self._refuse_unclosed_quotes()
             frame = self._parsed(needed, once)
             empty = _empty(frame)
-            if empty.any():  # of these columns
+            if empty.any():  # rows that are empty in these columns may hold something in others
                 empty = _empty(self._parsed({str(i): i for i in range(len(self.columns))}, ()))
         if empty.any():
             self.parts = self._between(empty)
@@ -172,7 +172,7 @@ class Delimited(Table):
             if "Expected" not in str(error):
                 raise
             try:
-                table = read(threads=False)  # which names the row
+                table = read(threads=False)  # the error without threads names the row
             except pa.ArrowInvalid as named:
                 text = str(named).removeprefix("CSV parse error: ").replace("Row #", "row ")
                 raise DataError(

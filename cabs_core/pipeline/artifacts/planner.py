@@ -297,7 +297,7 @@ class Chain:
     def _first_problem(self, target: Target) -> Status | None:
         """Return the state of the first of a target's inputs, or of itself, that is not fresh, or None."""
         status = self.status(target)
-        if status.state == "fresh":  # so is whatever it is made from
+        if status.state == "fresh":  # then all inputs are fresh, too
             return None
         problems = (self._first_problem(source) for source in target.inputs)
         return next((problem for problem in problems if problem is not None), status)

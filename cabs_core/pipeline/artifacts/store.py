@@ -164,7 +164,7 @@ class ArtifactStore:
             yield Path(name)
             with self.bucket.reaching(*parts):
                 self._publish(parts, Path(name))
-            # what was just written is not fetched again
+            # the files go into the cache, too, so that this machine does not fetch them again
             if (Path(name) / RECORD_NAME).is_file():
                 record = Record.parse((Path(name) / RECORD_NAME).read_bytes())
                 with atomic_directory(self._cached(parts, record), None) as cached:

@@ -43,7 +43,7 @@ class Progress:
         self._clock = clock
         self._most = "at most " if may_end_early else ""
         self._next = clock() + _FIRST
-        #: when the first piece was there, and how much it was
+        #: (time, size) of the first piece
         self._first: tuple[float, float] | None = None
 
     def __call__(self, done: float, total: float) -> None:

@@ -29,7 +29,7 @@ from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.regression.ridge import dot, product, quadratic
 from cabs_core.base.compiled.jit import kernel
 
-#: moves of an arm's level, in units of the score; the first is none
+#: moves of an arm's level, in units of the score; the first one, 0, stands for no move
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
 #: prior probability that an arm's level has moved
 PRIOR = 0.05
