@@ -22,12 +22,15 @@ if TYPE_CHECKING:
 def deploy(pool: str, as_json: bool, anyway: bool) -> None:
     """Train a pool's router on the present data, and deploy it if it is shown to be no worse.
 
-    The router is compared with the deployed one. The command makes those stages of the pool that are out of
-    date, without replays, then asset `deployed_router`: the router lies at $CABS_HOME/routers/POOL/router,
-    and a running `cabs serve` of that folder takes it up. Exit code 1 if the newly trained router was not
-    deployed. If the pool's report recommends another option than a router, or the pool's goal takes another
-    router than the pool file names or none, the command stops with an error unless --anyway is given. The
-    words of the report and of the goal are printed, or that there are none yet.
+    The router is compared with the deployed one and may be worse by at most `router.margin` of the pool file.
+    The first router of a pool is deployed without a comparison.
+
+    The command makes those stages of the pool that are out of date, without replays, then asset
+    `deployed_router`: the router lies at $CABS_HOME/routers/POOL/router, and a running `cabs serve` of that
+    folder takes it up. Exit code 1 if the newly trained router was not deployed. If the pool's report
+    recommends another option than a router, or the pool's goal takes another router than the pool file names
+    or none, the command stops with an error unless --anyway is given. The words of the report and of the goal
+    are printed, or that there are none yet.
     """
     from cabs_core.base.errors import RouterError
     from cabs_core.base.paths import deployed_folder
