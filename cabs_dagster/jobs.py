@@ -52,7 +52,7 @@ def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) ->
 
 
 def _job_of(name: str, op: Callable[..., None], stage: str, description: str) -> dg.JobDefinition:
-    """Return a job of one op, which runs in the current location."""
+    """Return a job of the current location that runs `op` alone and has the tag `STAGE_TAG: stage`."""
     made = dg.op(name=named(op.__name__), required_resource_keys={named(CABS)})(in_location(op))
     return dg.GraphDefinition(name=named(name), node_defs=[made]).to_job(
         description=description, tags={STAGE_TAG: stage}

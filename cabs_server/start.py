@@ -33,7 +33,8 @@ def serve(
         log_format: `json` or `text`.
 
     Raises:
-        RouterError: the settings, the bundle, the upstreams file or the keys cannot be used.
+        RouterError: the settings, the upstreams file or the keys cannot be used.
+        ProvenanceError: the bundle is missing or damaged.
     """
     keys, admins = _keys()
     check_host(host, keys | admins)

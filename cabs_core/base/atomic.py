@@ -89,7 +89,8 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
     """Check that `path` is absent, an empty folder, or a folder that holds these contents alone.
 
     Raises:
-        StorageError: `path` is a file or a link, names no new folder (as `..`), or holds other files.
+        StorageError: `path` is a file or a link, names no new folder (as `..`), holds other files, or holds
+            these contents without their marker.
     """
     given = path
     path = Path(path)
@@ -253,12 +254,12 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Delete temporary files and folders below `folder` whose process has ended; return how many."""
+    """Delete temporary files and folders below `folder` whose process has ended; return their number."""
     return _remove_dead(folder.rglob(".*.tmp") if folder.is_dir() else ())
 
 
 def remove_leftovers_beside(path: Path) -> int:
-    """Delete temporary files of `path` whose writing process has ended; return how many were deleted."""
+    """Delete temporary files of `path` whose writing process has ended; return their number."""
     return _remove_dead(path.parent.glob(f".{path.name}.*.tmp"))
 
 

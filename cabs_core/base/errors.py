@@ -47,17 +47,20 @@ class PoolError(CabsError):
 
 
 class DataError(CabsError):
-    """A table of outcomes or a downloaded file is wrong; the message names file, row, column and value."""
+    """A table, log or download is wrong.
+
+    The message names file, row, column and value where they are known.
+    """
 
     LONGEST = 1000
 
 
 class ProvenanceError(CabsError):
-    """An artifact does not belong to its inputs, because one of them changed or the artifact was altered."""
+    """An artifact or bundle is missing, damaged or altered, or an input has changed since it was made."""
 
 
 class PolicyError(CabsError):
-    """An unknown policy or preset, or an option that the policy does not have."""
+    """A policy or preset is unknown, or a policy's options, state or inputs do not fit the policy."""
 
 
 class ResultError(CabsError):
@@ -73,7 +76,10 @@ class EncoderError(CabsError):
 
 
 class RouterError(CabsError):
-    """A router cannot serve a request: bad input, a damaged bundle, no model left, or an unknown decision."""
+    """A router or its server cannot do what is asked.
+
+    Reasons are bad input or settings, no model that is left, or an unknown decision.
+    """
 
 
 class UnknownDecision(RouterError):
@@ -108,7 +114,11 @@ class LogError(RouterError):
 
 
 class StorageError(CabsError, OSError):
-    """A disk is full, read-only or failing. The message names the path and the free space."""
+    """A file or folder cannot be written.
+
+    The disk is full, read-only or failing, or the folder holds files that are not to be replaced. The message
+    names the path.
+    """
 
 
 #: characters that move a terminal's cursor or begin a line, except newline and tab

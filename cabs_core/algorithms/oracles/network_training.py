@@ -74,7 +74,8 @@ def train_network(
     does not fall.
 
     Args:
-        loss: key of `SCORE_LOSSES`. progress: called with (epoch, max_epochs) after every epoch.
+        loss: key of `SCORE_LOSSES`.
+        progress: called with (epoch, max_epochs) after every epoch, and with epoch 0 before training.
     """
     k = train.scores.shape[1]
     with one_torch_thread(), torch.random.fork_rng(devices=[]):
@@ -179,9 +180,10 @@ def _fit(
 def validation_errors(
     network: OracleNetwork, x: torch.Tensor, y: torch.Tensor, c: torch.Tensor
 ) -> dict[str, float]:
-    """Measure the mean squared error of every head, in evaluation mode.
+    """Return {head: mean squared error} of the network in evaluation mode.
 
-    Predicted scores are clipped to [0, 1]. The arguments are inputs, scores and costs of the rows.
+    The heads are accuracy, propagation (pairs of different arms), cost and readout. Predicted scores are
+    clipped to [0, 1]. The arguments are inputs, scores and costs of the rows.
     """
     network.eval()
     k = y.shape[1]
@@ -200,7 +202,10 @@ def validation_errors(
 
 
 def _constant_errors(train: Tensors, validation: Tensors) -> dict[str, float]:
-    """Return the validation squared errors of the train means, by which the heads' errors are divided."""
+    """Return the mean squared errors on validation of predicting every arm's train mean, at least 1e-6.
+
+    The errors of the heads accuracy, propagation and cost are divided by them.
+    """
     _, y, c = train
     _, vy, vc = validation
     score = max(float(((vy - y.mean(0)) ** 2).mean()), 1e-6)

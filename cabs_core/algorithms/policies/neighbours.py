@@ -85,8 +85,12 @@ class PointPolicy(StaticPolicy):
         return self.with_predictions(Reads(embedding=self.on_embeddings, context=not self.on_embeddings))
 
     def values(self, request: Request) -> np.ndarray:
-        """Return values [K] for the request's embedding, or its context if the policy was built without
-        embeddings.
+        """Return values [K] for the request's embedding, or its context if the policy learnt from contexts.
+
+        The value of an arm that joined after training is 0.
+
+        Raises:
+            PolicyError: the policy learnt nothing, or the request lacks the embedding or context.
         """
         learnt = getattr(self, self._ARRAYS[0])
         width = 0 if learnt is None else learnt.shape[1]  # `_scores` refuses where nothing was learnt
@@ -97,7 +101,7 @@ class PointPolicy(StaticPolicy):
         return self.of_today(self._scores(point[None])[0])
 
     def table(self, stream: Stream) -> np.ndarray:
-        """Return values [n, K] for all rows, which lanes share.
+        """Return values [n, K] for all rows of the stream. The values are computed once for all its lanes.
 
         Raises:
             PolicyError: the policy learnt from embeddings, and the problem has none, or it learnt nothing.
@@ -194,7 +198,7 @@ class AvengersPro(PointPolicy):
     _ARRAYS: ClassVar = ("centers", "votes")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Fit centres [C, e] of the clusters and votes [C, K]."""
+        """Fit centres [C, e] of the clusters and the clusters' votes [C, B] for the trained arms."""
         o = self.settings
         centers = offline.fit_once(("k-means", o.clusters, 0), lambda: kmeans_centers(points, o.clusters, 0))
         labels = nearest_center(points, centers)
@@ -284,12 +288,17 @@ class GuardedKnn(NearestPolicy):
     _ARRAYS: ClassVar = ("train", "utilities")
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Return the train points [N, e] and utilities [N, K]: nothing is fitted."""
+        """Return the train points [N, e] and the utilities [N, B] of the train split: nothing is fitted."""
         return points, offline.utilities
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Rate the arms by their mean lead in utility over the fallback, the best single arm: 0 for the
-        fallback, below -1 for an arm whose lead is not above z standard errors.
+        """Return [n, B]: every trained arm's mean lead in utility over the fallback on the near train rows.
+
+        The fallback is the arm of highest mean utility on the train split that is still in the pool. Its
+        value is 0. An arm whose lead does not exceed z standard errors gets a value below -1.
+
+        Args:
+            near: indices [n, k] of train rows.
         """
         left = self.columns[self.columns >= 0]
         if len(left):

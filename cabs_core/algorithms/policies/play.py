@@ -318,7 +318,7 @@ class LoopPolicy(Policy):
         A policy that plays its lanes in lockstep overrides this method. Results must not depend on `threads`.
 
         Args:
-            policies: one of this class for every lane.
+            policies: one policy of this class for every lane.
         """
         jobs = [partial(p.run, stream, lane, start, stop) for p, lane in zip(policies, lanes, strict=True)]
         over_threads(jobs, threads)
@@ -399,12 +399,12 @@ class Rounds(NamedTuple):
 def decide(
     parts: Any, data: Any, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Stand in for a policy's kernel, which `round_loop` puts in this place of `_play`."""
+    """Stand in for the kernel that `_play` calls; `round_loop` puts a policy's own `decide` here."""
     raise NotImplementedError
 
 
 def learn(parts: Any, data: Any, row: int, arm: int, slot: int) -> None:
-    """Stand in for a policy's kernel, which `round_loop` puts in this place of `_play`."""
+    """Stand in for the kernel that `_play` calls; `round_loop` puts a policy's own `learn` here."""
     raise NotImplementedError
 
 

@@ -72,8 +72,8 @@ class _Stamp:
     def get_disambiguator(self) -> str:
         """Return a part of the cache files' names that contains the stamp.
 
-        Changed code thus has files of its own. An index of older code may name classes that no longer exist,
-        and could not be read.
+        Changed code thus has cache files of its own. numba's index of an older version may name classes that
+        no longer exist, and could not be read.
         """
         # numba's locator, which follows this class in the order of bases, has the method
         of_numba = super().get_disambiguator()  # type: ignore[misc]

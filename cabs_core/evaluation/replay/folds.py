@@ -19,7 +19,8 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
 
     Returns:
         The joined traces, with `uncertified` and `seconds` summed over the folds and with the clusters of all
-        folds. All other fields, such as `options`, are the first fold's, also those of conversations.
+        folds. `meta_weights` is None unless every fold has them. All other fields, such as `options`, are
+        the first fold's.
 
     Raises:
         DataError: a result has no scores or costs.

@@ -124,7 +124,11 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _is_event(span: Record, name: str) -> bool:
-    """Return True if a record is no span but a log record, such as an evaluation or messages of a call."""
+    """Return True if a record is no span but a log record, such as an evaluation or messages of a call.
+
+    Args:
+        name: name of the span or event that the record gives.
+    """
     return name == _EVALUATION or "eventName" in span or "timeUnixNano" in span or "body" in span
 
 
