@@ -178,6 +178,10 @@ def _observed(context: dg.AssetExecutionContext, why: str, found: dict[str, Any]
     )
 )
 def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
+    """Make the asset, or observe why the log is too small.
+
+    The run fails instead if the log is the pool's source, or in the job that evaluates the router's log.
+    """
     with guarded():
         cabs = cabs_of(context)
         try:

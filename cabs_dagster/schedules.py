@@ -119,7 +119,10 @@ def _audit_config(day: datetime) -> dict[str, Any]:
 
 
 def schedules() -> list[dg.ScheduleDefinition]:
-    """Return the schedules of the current location."""
+    """Return the weekly schedule and the nightly ones for audits and deployments.
+
+    Their names are those of the current code location.
+    """
     return [
         _weekly(),
         _nightly(AUDIT, "audit", 2, _AUDIT_TEXT, _audit_config),

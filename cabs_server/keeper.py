@@ -33,7 +33,8 @@ class Keeper:
             of the router before.
         also: a further file that `make` reads. A change of this file reloads the router, too.
         every: seconds between two looks at the log and the files.
-        checkpoint: seconds between two checkpoints, which only the holder of the lease writes.
+        checkpoint: least seconds between two checkpoints, which only the holder of the lease writes, and only
+            if something was learnt.
         tick: function that is called at every look with the router, and with True if this process holds the
             lease.
 
@@ -119,7 +120,8 @@ class Keeper:
     def _follow(self) -> None:
         """Learn the new rows of the log. If scores were retracted, start a thread that learns all rows again.
 
-        Only one such thread runs at a time, and the next one waits (`_relearn`).
+        New rows are then left to that thread. Only one such thread runs at a time, and the next one starts
+        after a pause (`_relearn`).
         """
         router = self.router
         router.follow(again=False)
@@ -146,7 +148,7 @@ class Keeper:
         self._relearn_from = end + PAUSE_FACTOR * (end - begin)
 
     def _note_shared_text(self) -> None:
-        """Note in the log, for `cabs doctor`, when most prompts begin or stop to share their text."""
+        """Note in the log, for `cabs doctor`, when most prompts begin or stop to share text with others."""
         sentence = self.router.shared_text.sentence()
         is_shared = sentence is not None
         if is_shared == self._noted_shared_text:
@@ -157,7 +159,7 @@ class Keeper:
         self._noted_shared_text = is_shared
 
     def _file_stamps(self) -> list[tuple[int, int, int]] | None:
-        """Return (inode, time of change, size) of each file, or None if a file is missing now."""
+        """Return (inode, time of change in ns, size) of each file, or None if a file is missing now."""
         try:
             stats = [path.stat() for path in self.files]
         except OSError:
@@ -168,7 +170,7 @@ class Keeper:
         """Replace the router if a file has changed. Return True if the router was replaced.
 
         A change that cannot be used leaves the old router in place and is noted in `reload_problem`. It is
-        tried again every `RETRY_SECONDS`.
+        tried again every `RETRY_SECONDS`. Nothing happens while a file is missing.
         """
         stamps = self._file_stamps()
         must_retry = self.reload_problem is not None and time.monotonic() >= self._retry_at

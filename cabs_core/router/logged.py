@@ -36,7 +36,8 @@ class LoggedBundle:
     Args:
         bundle: an open bundle.
         options: options as given. Options that they leave open are filled in from the bundle.
-        log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'.
+        log: path of an SQLite file, PostgreSQL URL, an open `EventLog`, or ':memory:'. A log in memory begins
+            as a copy of the bundle's `events.sqlite`, if the bundle has this file.
 
     Attributes:
         options: complete, with the bundle's own values where none was given.
@@ -205,7 +206,10 @@ class LoggedBundle:
         return result
 
     def _known_cost(self, logged: Logged, paid: float | None) -> float:
-        """Return the cost of a call, USD: `paid`, else the expected cost, else the model's mean cost."""
+        """Return the cost of a call, USD: `paid`, else the expected cost, else the model's mean cost.
+
+        Return 0 if none is known, since the bundle has no such model.
+        """
         for usd in (paid, logged.expected_cost):
             if usd is not None:
                 return float(usd)
@@ -274,7 +278,11 @@ class LoggedBundle:
         self.log.finish(decision_id, status=status, **facts)
 
     def _spend(self, cost: float | None, status: str) -> None:
-        """Tell the pacer the cost of a call, USD. RouterError for a cost that is no finite number >= 0."""
+        """Tell the pacer, if there is one, the cost of a call, USD. Do nothing if the cost is None.
+
+        Raises:
+            RouterError: the cost is no finite number >= 0.
+        """
         if cost is None:
             return
         if not is_amount(cost):
@@ -324,6 +332,9 @@ class LoggedBundle:
             text: text of the prompt. None if there is no text.
             kept: id of the decision whose model stays. None if the model belongs to no earlier decision.
             rho: score per USD, as of `rho_of`.
+
+        Raises:
+            RouterError: as of `rho_of`.
         """
         name = uuid.uuid4().hex
         text = text or ""
@@ -340,7 +351,11 @@ class LoggedBundle:
         }
 
     def follow_budget(self) -> tuple[int, float]:
-        """Tell the pacer how much was spent today, by the log. Return the UTC day and the USD spent on it."""
+        """Tell the pacer, if there is one, how much was spent today by the log.
+
+        Returns:
+            (number of the UTC day since 1970, USD spent on this day).
+        """
         day = int(time.time() // SECONDS_PER_DAY)
         calls, spent = self.log.totals(day)
         if self.pacer is not None:
@@ -406,7 +421,11 @@ class LoggedBundle:
 
 
 def _number(value: Any, name: str, most: float) -> float:
-    """Return a value as a float from 0 to `most`, or raise RouterError."""
+    """Return a value as a float.
+
+    Raises:
+        RouterError: the value is no finite number from 0 to `most`. The message calls the value `name`.
+    """
     if not is_amount(value, most):
         raise RouterError(f"{name} {value!r:.60}: expected a finite number from 0 to {most:g}")
     return float(value)

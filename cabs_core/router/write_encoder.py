@@ -96,7 +96,7 @@ def write_fitted(encoder: Encoder, train_prompts: Sequence[str], identity: str, 
     Args:
         encoder: encoder of the pool file.
         identity: identity of the stored embeddings.
-        folder: folder of the encoder in the bundle.
+        folder: folder of the encoder in the bundle, which must not exist yet.
 
     Raises:
         ProvenanceError: the stored embeddings were made by an encoder that was fitted on other prompts, or

@@ -34,9 +34,9 @@ def check(
 ) -> None:
     """Run the asset checks on what is there, from the files, and record them in the Dagster instance.
 
-    Exit code 0: all passed or only warnings; 1: a check of severity ERROR failed, could not be evaluated (a
-    table is gone, say, or a pool file not valid), or there was nothing to check; 2: wrong usage, as when the
-    pool that is named has no valid file.
+    Exit code 0: all passed, or there were only warnings and no --warnings-as-errors; 1: a check of severity
+    ERROR failed, could not be evaluated (a table is gone, say, or a pool file not valid), or there was
+    nothing to check; 2: wrong usage, as when the pool that is named has no valid file.
     """
     from cabs_core.base.atomic import write_text
     from cabs_core.base.errors import CabsError, counted

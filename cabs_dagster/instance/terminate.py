@@ -20,9 +20,10 @@ PATIENCE = 8.0
 
 @cache
 def end_if_it_does_not_react(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Watch for SIGINT in the process of a launched run, and end the process if the run goes on.
+    """Start a thread that waits for SIGINT in the process of a launched run, and return.
 
-    In any other process, or outside of the main thread, this does nothing.
+    The thread ends the process if the run goes on for `PATIENCE` seconds after the signal. Do nothing in any
+    other process, outside of the main thread, or if the thread was started before.
     """
     is_launched = multiprocessing.parent_process() is not None  # by a code server, as a process of its own
     if not is_launched or threading.current_thread() is not threading.main_thread():

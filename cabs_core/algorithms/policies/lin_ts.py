@@ -87,7 +87,10 @@ def largest_draw(
 def decide(
     parts: LinTSParts, data: RidgeData, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Return the arm of the largest draw and its probability, which is 1 unless `parts.integrates`."""
+    """Return the available arm of the largest draw and its probability, and fill `parts.pmf`.
+
+    Unless `parts.integrates`, the probability is 1 and the other arms have probability 0.
+    """
     models = parts.models
     pmf = parts.pmf
     predict(models, data.contexts[row], data.margins[row], mask, True)
@@ -132,7 +135,8 @@ class LinTS(RidgeBandit):
         """Return the standard deviation v sqrt(x'A^-1 x) of an arm's draw for the decision's context, under
         today's model.
 
-        Return None if there is no arm of this index any more.
+        The margin of target `score` and the division of regression `vaw` are left out. Return None if there
+        is no arm of this index any more.
         """
         if arm >= len(self.arms):
             return None

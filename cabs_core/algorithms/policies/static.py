@@ -73,7 +73,7 @@ class StaticPolicy(LoopPolicy):
 
     @property
     def joined(self) -> np.ndarray:
-        """bool [K]: arms that the method does not know."""
+        """bool [K], True for an arm that the method does not know; all False unless `trained_only`."""
         if self.trained_only:
             return self.columns < 0
         return np.zeros(len(self.arms), dtype=np.bool_)
@@ -99,7 +99,10 @@ class StaticPolicy(LoopPolicy):
         return reads
 
     def _played(self, values: np.ndarray, mask: np.ndarray, utilities: np.ndarray | None) -> np.ndarray:
-        """Return the played arms [n].
+        """Return the played arms [n]: the available known arm of the largest value, or an arm that joined.
+
+        An arm that joined is played if its expected utility is larger than that of the arm of the largest
+        value, or if only arms that joined are available.
 
         Args:
             values: [n, K] of the method. mask: bool [n, K] of available arms.
@@ -261,9 +264,10 @@ class Carrot(StaticPolicy):
 class PredictedOptions(PolicyOptions):
     """Settings of the static policies that predict scores.
 
-    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`). None for the policy's own.
+    predictor: name of the static predictor (`predictors.SCORE_PREDICTORS`). None for the one that gives
+        the policy its name.
     settings: options of the predictor that differ from its defaults (and from the preset's). If there are
-        any, the predictor is fitted on the train split even where the problem has predictions of that name.
+        any, the predictor is fitted on the train split even if the problem has predictions of that name.
     """
 
     predictor: str | None = None
@@ -322,7 +326,10 @@ class Predicted(StaticPolicy):
         return self.own_predictor
 
     def reads(self) -> Reads:
-        """Read the inputs of the policy's own predictor, or the oracles' predictions under its key."""
+        """Return the fields of a request that the policy reads.
+
+        These are the inputs of the policy's own predictor, or else the oracles' predictions under its key.
+        """
         if self.own_predictor:
             on = self.on_embeddings
             return self.with_predictions(Reads(costs=True, embedding=on, context=not on, length=True))
@@ -335,7 +342,7 @@ class Predicted(StaticPolicy):
 
     @property
     def predictor_settings(self) -> dict[str, Any]:
-        """Options of the predictor that differ from its defaults."""
+        """Options of the predictor that differ from its defaults: those of the preset and of the settings."""
         if self.preset == "pair":
             preset = {"loss": "pair"}
         else:
@@ -363,7 +370,10 @@ class Predicted(StaticPolicy):
 
     @property
     def _fit_key(self) -> tuple[str, str, int, bool]:
-        """Predictor, settings, seed, and that no validation is used: the key of a stack's member, too."""
+        """Key of the fitted predictor: predictor, settings, seed, and that no validation is used.
+
+        `stack` has the same key for a member, so that both share the fitted predictor.
+        """
         return self.key, json.dumps(self.predictor_settings, sort_keys=True), 0, True
 
     def values(self, request: Request) -> np.ndarray:
@@ -440,7 +450,10 @@ class Predicted(StaticPolicy):
         return offline.fit_once(("predicted", *self._fit_key), predict)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return whether the predictor was fitted on embeddings. `save_parts` writes the predictor itself."""
+        """Return the places of the arms, as the base class does, and whether the predictor reads embeddings.
+
+        `save_parts` writes the predictor itself.
+        """
         return {}, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -448,7 +461,7 @@ class Predicted(StaticPolicy):
         self.on_embeddings = bool(values.get("on_embeddings", True))
 
     def save_parts(self, folder: Path) -> None:
-        """Write the policy's own predictor, if it has been fitted, into a folder `predictor` of `folder`."""
+        """Write the policy's predictor, if it has one by now, into a folder `predictor` of `folder`."""
         if self.predictor is not None:
             self.predictor.save(folder / "predictor")
 

@@ -29,9 +29,9 @@ _BLOCK = 2**22
 def nearest(distance: np.ndarray, top: int) -> np.ndarray:
     """Return the column indices `[rows, top]` of the least values of every row, in no order.
 
-    If there are more than `MANY` columns, a bound is estimated from every 16th column, and only values below
-    the bound are compared; a row with fewer than `top` such values is searched whole. A search of all columns
-    would take longer than the computation of the distances.
+    The result is exact. If there are more than `MANY` columns, a bound is estimated from every 16th column,
+    and only values up to the bound are compared; a row with fewer than `top` such values is searched whole. A
+    search of all columns would take longer than the computation of the distances.
     """
     rows, columns = distance.shape
     rank = int(1.5 * top / _STRIDE) + 8
@@ -57,7 +57,7 @@ def search(
 ) -> Iterator[tuple[slice, np.ndarray]]:
     """Yield, for chunks of rows of x `[n, e]`, the slice and the indices of the nearest rows of points.
 
-    The indices are `[rows, top]`, nearest first; points are `[N, e]` float32.
+    The distance is Euclidean. The indices are `[rows, top]`, nearest first; points are `[N, e]` float32.
 
     Args:
         half: `[N]`, half the squared length of every point.
@@ -116,7 +116,8 @@ class NeighbourLists:
     def cached(cls, points: np.ndarray, rows: np.ndarray, folder: Path) -> NeighbourLists:
         """Return the lists of these arrays: read from a file in `folder`, or searched and written to it.
 
-        The points must be `LENGTH` or more.
+        Raises:
+            ValueError: there are fewer than `LENGTH` points.
         """
         points, rows = (np.ascontiguousarray(a, dtype=np.float32) for a in (points, rows))
         digest = hashlib.sha256(f"{LENGTH} {points.shape} {rows.shape}".encode())
@@ -144,7 +145,7 @@ def _checksum(near: np.ndarray) -> str:
 
 
 def _read(path: Path, rows: int) -> np.ndarray | None:
-    """Return the stored lists, or None if there are none or the file is damaged."""
+    """Return the stored lists `[rows, LENGTH]`, or None if there is no file or the file is damaged."""
     try:
         with safe_open(path, framework="numpy") as stored:
             near: np.ndarray = stored.get_tensor("near")

@@ -37,8 +37,8 @@ def stack_weights(members: np.ndarray, targets: np.ndarray, pull: float) -> np.n
 
     Members and targets are deviations from the arms' means.
 
-    Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w), with w the weights common to all arms
-    and G the Gram matrix of the members, averaged over prompts and arms.
+    Arm j minimises its squared error plus pull (w_j - w)' G (w_j - w). Here w are the non-negative weights
+    `[M]` that fit all arms together, and G is the Gram matrix of the members, averaged over prompts and arms.
     """
     n, k, m = members.shape
     common = nonnegative_weights(members.reshape(n * k, m), targets.ravel())
@@ -59,7 +59,8 @@ class StackPredictor(ScorePredictor):
     The module's docstring says how the weights are fitted.
 
     Args:
-        members: names of score predictors, or (name, options) pairs; each name once.
+        members: at least one name of a score predictor other than `stack`, or (name, options) pairs; each
+            name once.
         folds: number of folds of the cross-fitting, at least 2.
         pull: number of prompts that the weights common to all arms count as, 0 or larger.
 

@@ -56,8 +56,8 @@ class Scored:
     Attributes:
         score: [N] in [0, 1], NaN if an answer has no score.
         parts: {scorer: [N] scores in [0, 1], NaN if the scorer gives an answer no score}.
-        preferences: {judge that compares: (place of the answer, share of wins when it stands first, share of
-            wins when it stands second)}.
+        preferences: {judge that compares: [(place of the answer, share of wins when it stands first, share of
+            wins when it stands second), ...]} of the answers with a grade in both orders.
         spent: cost of judging in this run, USD.
         paid: cost of judging in all runs, USD.
         unread: {judge: number of its replies that hold no grade}.
@@ -272,8 +272,8 @@ def _questions(
 ) -> Iterator[tuple[int, Question, bool]]:
     """Yield (place, call, is_first): one call for each answer, or one in each order if the judge compares.
 
-    The answers of the model `against` get no call. `is_first` is True if the answer stands first in the
-    question.
+    The answers of the model `against` get no call. If this model has no answer to a query, an empty text
+    stands for its answer. `is_first` is True if the answer stands first in the question.
     """
     others = {cell.query: cell.text or "" for cell in cells if cell.model == judge.against}
     for i in places:

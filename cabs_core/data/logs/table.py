@@ -141,8 +141,8 @@ class Found:
     """Columns of a table from which the rules read.
 
     Attributes:
-        columns: {rule: its columns, the surest first}. The column '' of `usage` means that the counts stand
-            in columns of their own.
+        columns: {rule of `NAMES`: its columns, the surest first}. The column '' of `usage` means that the
+            counts stand in columns of their own.
         named: rules for which the pool file names a column or null.
         order: the column with the time of a call, if there is one, as a list.
         is_harness: True if a test harness wrote the table.
@@ -223,7 +223,7 @@ class Reader:
 
 
 def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
-    """Return the rules of the columns whose values are believed, and which leave out rows.
+    """Return the rules that leave out rows, one for each column whose values are believed.
 
     Args:
         cells: {column: its cells}.
@@ -284,7 +284,8 @@ def _kind_word(value: Any) -> str:
 def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
     """Return the rule that leaves out rows whose status says that the call failed.
 
-    Return None if the values of the column are no statuses of calls and the pool file does not name it.
+    Return None if the values of the column are no statuses of calls or are results of tests, unless the pool
+    file names the column.
     """
     words = {word_of(value) for value in values if value not in (None, "")}
     if "status" not in found.named:
@@ -332,7 +333,7 @@ def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[i
 
 
 def parsed_error(value: Any) -> Any:
-    """Return the value of a cell of errors: parsed JSON, the text itself, or None for NaN."""
+    """Return the value of a cell of errors: parsed if it is JSON, None for NaN, else as it is."""
     value = parsed(value)
     if isinstance(value, float) and value != value:
         return None

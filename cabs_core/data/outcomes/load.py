@@ -69,7 +69,11 @@ def read_source(pool_file: PoolFile, inputs: Mapping[str, Path] | None = None) -
 
 
 def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
-    """Return the outcomes of a source with the pool's options applied."""
+    """Return the outcomes of a source with the pool's options applied, in the order of `load_outcomes`.
+
+    Raises:
+        DataError: the source does not fit the options.
+    """
     outcomes = _rescale(_chosen(raw, pool), pool)
     if not isinstance(pool, TablePool) or not pool.later_models:
         return outcomes
@@ -108,7 +112,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     or refused.
 
     Raises:
-        DataError: the pool names no models, and the source has only one.
+        DataError: the pool names no models, and the source has only one; the source lacks a model or task
+            that the pool names; a cost cannot be computed; or an incomplete query is refused.
     """
     names = pool.source_names()
     if names is not None:
@@ -135,8 +140,12 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
     """Return the outcomes with the costs that the pool's options ask for.
 
-    Without prices and constants these are the costs of the table. Prices and constants replace the costs of
-    the table, or with `missing: price` only fill in missing ones.
+    Without prices and constants these are the costs of the table, None if the table has none. Prices and
+    constants replace the costs of the table, or with `missing: price` only fill in those that scored calls
+    lack.
+
+    Raises:
+        DataError: a price or a token count is missing that a cost needs.
     """
     if raw.costs is None or np.isnan(raw.costs).all():
         given = None
@@ -164,8 +173,9 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
     """Return the costs by the pool's prices or constants per call, `[n, K]` USD.
 
     By prices, a cost is (input tokens x price + output tokens x price) / 1e6. In a log, a cost that was
-    computed from all counts of the provider (`RawOutcomes.priced_costs`) takes precedence. A cost is nan if a
-    token count that its price needs is missing, or if its model has neither price nor constant.
+    computed from all counts of the provider (`RawOutcomes.priced_costs`) takes precedence. A constant takes
+    precedence over both. A cost is nan if a token count that its price needs is missing, or if its model has
+    neither price nor constant.
 
     Raises:
         DataError: with `every_model`, a model has no price, or its tokens are all unknown.
@@ -203,7 +213,10 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
 
 
 def _sides(raw: RawOutcomes, pool: ModelPool, arm: str) -> Iterator[tuple[str, float, np.ndarray | None]]:
-    """Yield (name, USD per 1M tokens, token counts `[n, K]` or None) for input, then for output."""
+    """Yield (`input` or `output`, USD per 1M tokens of the model `arm`, token counts) for input, then output.
+
+    The counts are those of all models, `[n, K]`, or None if the source has none.
+    """
     price = pool.prices[arm]
     yield "input", price.input, raw.input_tokens
     yield "output", price.output, raw.output_tokens
@@ -241,7 +254,8 @@ def _rescale(outcomes: Outcomes, pool: ModelPool) -> Outcomes:
     """Return the outcomes with costs rescaled to the means that the pool file names.
 
     Raises:
-        DataError: a named model is not in the pool, or its costs are all 0.
+        DataError: a named model is not in the pool, its costs are all 0, or the costs of all models are 0 if
+            the pool file names a mean over all models.
     """
     means = outcomes.costs.mean(axis=0)
     factors = np.ones(len(outcomes.arms))

@@ -55,6 +55,8 @@ def pool_error(path: Path, line: int | None, message: str) -> PoolError:
 def explained_error(path: Path, document: plain_yaml.Document, error: ValidationError) -> PoolError:
     """Return the error of a pool file that says line, name and remedy of the first three wrong fields.
 
+    Further wrong fields are counted.
+
     Args:
         path: the pool file.
         document: content of the file with the line of every entry.

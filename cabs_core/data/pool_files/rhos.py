@@ -77,8 +77,9 @@ def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
     At the smallest round value the dearest model's extra cost over the cheapest model (or its whole cost, if
     all models cost the same) weighs about a hundredth of a right answer. At the largest one a call of the
     median model that is not free costs about half of the value of a right answer; this rho is at least ten
-    times the smallest. The values are 1, 2 and 5 times the powers of ten, so that small changes of the costs
-    leave the grid as it is. If all costs are 0, rho changes nothing, and the grid is (0,).
+    times the smallest. The grid holds every number of the form 1, 2 or 5 times a power of ten between these
+    two, so that small changes of the costs leave the grid as it is. No rho but 0 is below 1e-6. If all costs
+    are 0, rho changes nothing, and the grid is (0,).
 
     Raises:
         ValueError: there is no cost, or a mean is no finite number >= 0.
@@ -101,7 +102,7 @@ def grid_for_costs(mean_costs: Sequence[float]) -> tuple[float, ...]:
 
 
 def _nearest_by_ratio(values: Sequence[float], rho: float) -> int:
-    """Return the index of the value nearest to a rho by ratio. A rho out of range is clipped first."""
+    """Return the index of the value nearest by ratio to a rho, which is first clipped to 1e-6 to 1e8."""
     allowed = min(max(rho, SMALLEST), LARGEST / 10)
     return min(range(len(values)), key=lambda index: abs(math.log(values[index] / allowed)))
 

@@ -18,7 +18,7 @@ class ReplayResult:
         order: query (row of the problem) of each round.
         actions: arm that was played.
         propensities: probability of the played arm given the past (float32; for lin_ts see
-            `policies.bandits`).
+            `policies.lin_ts`).
         rewards: clipped utility of the played arm.
         best_rewards: clipped utility of the best arm that was available in the round.
         gaps: certified gap of the exploration program where one was solved (float32), NaN elsewhere. None if
@@ -135,7 +135,7 @@ class ReplayResult:
         )
 
     def switches_per_session(self) -> np.ndarray:
-        """Mean number of switches between arms in a conversation, `[trials]`.
+        """Return the mean number of switches between arms in a conversation, `[trials]`.
 
         Raises:
             DataError: the replay had no conversations.

@@ -70,7 +70,11 @@ class AnswersSummary(Summary):
         return []
 
     def lines(self) -> list[str]:
-        """Return the number of answers and their cost as lines for a terminal."""
+        """Return the summary as lines for a terminal.
+
+        The lines state the number of prompts, the calls of every model, why the collection ended early, which
+        prices changed, and the cost.
+        """
         return [
             f"{self.prompts:,} of {self.prompts_in_all:,} prompts, {len(self.lanes)} models",
             *(f"  {model}: {text}" for model, text in self.lanes.items()),
@@ -83,7 +87,11 @@ class AnswersSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> AnswersSummary:
-    """Ask the models for the answers that are missing, within the budget, and write the table of answers."""
+    """Ask the models for the answers that are missing, within the budget, and write the table of answers.
+
+    Raises:
+        UntrustedCommand: a command of the pool file was not approved. Nothing was asked then.
+    """
     require_trusted(chain.pool_file)  # before anything is paid for that could not be scored
     collection = collection_of(chain.pool_file)
     with AnswerStore() as store:

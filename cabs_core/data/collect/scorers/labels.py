@@ -46,12 +46,14 @@ def item_of(prompt: str, answer: str) -> str:
 def read_labels(path: Path, score_range: tuple[float, float] = (0.0, 1.0)) -> LabelTable:
     """Return the labels in a table, without rows that have no score. The scores are mapped to [0, 1].
 
+    The first of the columns item, query_id and prompt that the table has names the answers.
+
     Args:
         score_range: (worst, best) score that can be given, which become 0 and 1.
 
     Raises:
-        DataError: a column is absent, a score is outside of the range, an answer has two different scores, or
-            there is no score at all.
+        DataError: a column is absent, a score is no number within the range, an answer has two different
+            scores, or there is no score at all.
     """
     table = open_table(path)
     names = table.columns
