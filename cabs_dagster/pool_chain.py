@@ -26,7 +26,8 @@ class PoolChainConfig(dg.Config):
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     """Make what is missing or out of date of a pool's chain, from its table to its report.
 
-    Each part is a run of its own, as with `cabs run`. Nothing is paid for or promoted.
+    Each part is a run of its own, as with `cabs run`. Nothing is promoted. A pool of which calls must still
+    be paid for is refused.
     """
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
     from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (quick loading)
@@ -49,6 +50,7 @@ class NestedRunner(ChainRunner):
     The jobs are those of the code location that the step belongs to.
     """
 
+    #: a chain with calls that are not paid for yet is refused
     pays = False
 
     def __init__(self, context: dg.OpExecutionContext, store: ArtifactStore):

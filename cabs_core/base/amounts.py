@@ -64,7 +64,8 @@ def read_amount(text: str) -> Amount | None:
     """Read an amount of money: a number with a unit before or after it, or without a unit in US dollars.
 
     Returns:
-        None if the text is no number (as with thousands separators), or its words are no unit.
+        The amount. None if the text is no number (as with thousands separators), or its words are no unit or
+        name two units.
 
     Examples:
         >>> read_amount("$0.01"), read_amount("1.5 cents").usd, read_amount("0.02 EUR").unit

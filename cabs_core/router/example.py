@@ -26,7 +26,7 @@ _HARD = (
 def write_example(path: str | Path, questions: int = 600) -> Path:
     """Write a table with the columns question, model, correct and usd, and return its path.
 
-    All models do well on easy questions, and few on hard ones.
+    All models do well on easy questions, and few on hard ones. Every call writes the same rows.
 
     Args:
         questions: number of questions, half of them hard. The table has a row for each question and model.

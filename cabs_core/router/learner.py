@@ -4,10 +4,10 @@
     learner.catch_up()      # apply what is new in the log, in order
     learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
 
-A learner never decides. If a score or a row was taken back (`EventLog.revision`), it starts again from the
-bundle. Learners in several processes that read the same log hold the same state, byte for byte: a checkpoint
-only shortens the way there. Rewards are applied in the order of their numbers, each once, because the number
-of the last one is saved with the state.
+A learner never decides. If a score or a row was taken back after a checkpoint (`EventLog.revision`), a new
+learner starts from the bundle instead. Learners in several processes that read the same log hold the same
+state, byte for byte: a checkpoint only shortens the way there. Rewards are applied in the order of their
+numbers, each once, because the number of the last one is saved with the state.
 """
 
 import json
@@ -72,6 +72,8 @@ class Learner:
     def _restore(self) -> None:
         """Start from the checkpoint of this bundle and log, or from the bundle if there is none.
 
+        The bundle is also the start if something was taken back from the log after the checkpoint.
+
         Raises:
             ProvenanceError: there is a checkpoint that cannot be read, or it is of another bundle or log.
         """
@@ -128,6 +130,8 @@ class Learner:
     def catch_up(self, limit: int | None = None) -> int:
         """Apply the new decisions and rewards of the log. Return how many rewards taught the policy.
 
+        The number includes rewards that teach nothing since their model has left.
+
         Args:
             limit: number of rewards to apply at most. None applies all.
         """
@@ -159,8 +163,8 @@ class Learner:
     def _learn(self, logged: Logged, score: float, cost: float) -> None:
         """Teach the policy, the cost factors and the lead one reward.
 
-        A reward of a model that has left teaches nothing. A reward of a decision that was not marked does not
-        teach the lead.
+        A reward of a model that has left teaches nothing. A reward of a decision that was not marked to be
+        scored (`Logged.marked` is False) does not teach the lead.
 
         Args:
             logged: the decision.
@@ -189,7 +193,8 @@ class Learner:
     def _deltas(self, logged: Logged, decision: Decision, score: float) -> np.ndarray | None:
         """Return the surrogate deltas of a reward, one for each of the decision's models.
 
-        Return None if the policy reads none, or the prompt's embedding was not logged.
+        The delta of a model that left is 0. Return None if the policy reads none, or the prompt's embedding
+        was not logged.
         """
         if not self.heads.needs.surrogate or logged.embedding is None:
             return None

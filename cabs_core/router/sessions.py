@@ -186,10 +186,11 @@ def _earlier_turns(
 ) -> tuple[str | None, list[Logged]]:
     """Return the session of a request, and the turns whose model it may keep, best first.
 
-    The session is None if the request has no key. There are no turns if the option `sticky` forbids to keep a
-    model or the log has no earlier turn. There are none either if the fallback answered the last turn because
-    it had no text, if the model of that turn has left the router, or if that turn is older than `IDLE`
-    outside a tool loop.
+    The session is that of the earlier response if the request names one and has no key but a derived one. The
+    session is None if the request has no key at all. There are no turns if the option `sticky` forbids to
+    keep a model or the log has no earlier turn. There are none either if the fallback answered the last turn
+    because it had no text, if the model of that turn has left the router, or if that turn is older than
+    `IDLE` outside a tool loop.
     """
     key = request.key
     last = None

@@ -13,8 +13,8 @@ def neighbour_lists(embeddings: np.ndarray, split: np.ndarray) -> NeighbourLists
     """Return lists of the train prompts nearest to each test prompt and each validation prompt of
     `validation_rows`.
 
-    Return None if the train split is so small that a search costs no more than reading the lists. The lists
-    are stored beside the embeddings, under the hash of all vectors.
+    Return None for at most `MANY` train prompts, since a search then costs no more than reading the lists.
+    The lists are stored beside the embeddings, under the hash of all vectors.
 
     Args:
         embeddings: `[n, e]` float32. split: `[n]` of train, validation and test.

@@ -308,6 +308,8 @@ def explore(
 ) -> tuple[float, bool]:
     """Draw the graph of round t and fill pmf [K] with the solution of the program (lines 6 to 8).
 
+    The solution is mixed with the uniform distribution over the available arms (option `floor`).
+
     Args:
         rule: row of a `rule_table` of `CabsCRule`.
         values: predicted utilities [K], which are clipped in place if the rule says so.

@@ -20,7 +20,7 @@ JOINED_PROMPTS = 4.0
 
 
 def unit_rows(x: np.ndarray) -> np.ndarray:
-    """Scale rows `[n, d]` to length 1; a row of zeros stays zero."""
+    """Return rows `[n, d]` scaled to length 1, float64; a row of zeros stays zero."""
     norms = np.linalg.norm(x, axis=1, keepdims=True)
     unit = np.zeros_like(x, dtype=np.float64)
     np.divide(x, norms, out=unit, where=norms > 0)

@@ -37,6 +37,9 @@ def write(
     Args:
         names: names of all arrays that a problem can have. arrays: {name, or static_scores.NAME: array}.
         about: entries of meta.json other than its format.
+
+    Raises:
+        StorageError: the folder holds other files, or the disk refuses.
     """
     files = (*(f"{name}.npy" for name in names), "static_scores.*.npy")
     contents = Contents("a saved replay problem", "meta.json", files, ("content_hash", "arrays"))
@@ -87,7 +90,11 @@ def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, 
 
 
 def _read_meta(folder: Path) -> dict[str, Any]:
-    """Return the content of meta.json, checked for its format and the types of its entries."""
+    """Return the content of meta.json, checked for its format and the types of its entries.
+
+    Raises:
+        ProvenanceError: the file is missing, unreadable, of another format, or an entry has another type.
+    """
     try:
         meta = json.loads((folder / "meta.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:

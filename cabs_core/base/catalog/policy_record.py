@@ -83,5 +83,8 @@ class PolicyRecord:
         return self.family != "static" and self.feedback != "none"
 
     def starts_from(self, preset: str) -> Start:
-        """Return the data that the policy gets before the first round under a preset."""
+        """Return the data that the policy gets before the first round under a preset.
+
+        This is `start` unless `preset_starts` has the preset.
+        """
         return self.preset_starts.get(preset, self.start)

@@ -173,9 +173,10 @@ class ModelRun:
         self._waits = 0
 
     def bad(self, reply: Reply, patience: float) -> None:
-        """Record a failure: set the time of the next request, or give the model up.
+        """Record a failure, and give the model up if it cannot be asked.
 
-        A model is given up if its account is refused, or after `_REFUSALS` refused requests in a row.
+        Otherwise set the time of the next request if the reply demands a wait. A model is given up if its
+        account is refused, or after `_REFUSALS` refused requests in a row.
 
         Args:
             patience: seconds without an answer after which the model is given up, too.
@@ -260,7 +261,8 @@ def ask(
         store: store in which every call and its end are recorded.
         purse: budget. Its `refused` becomes True if the budget stopped a call.
         notify: called with sentences about the progress.
-        runs: {model: its state} of earlier rounds, which is updated. A model that was given up is not asked.
+        runs: {model: its state} of earlier rounds, which is updated. A model is asked only if its
+            state is `ok`.
 
     Returns:
         Cost of this round, USD.
@@ -352,8 +354,9 @@ async def _call(
 ) -> None:
     """Make one call, and repeat it after failures until it has a final answer.
 
-    The call stays without an answer if it is refused, after `collect.attempts` failures, if the budget ends,
-    or if the model is given up.
+    A call that the model cannot take is recorded as rejected, without a request. The call stays without an
+    answer if it is refused, after `collect.attempts` failures other than too many requests, if the budget
+    ends, or if the model is given up.
 
     Raises:
         StorageError: the store cannot be written to.
@@ -405,7 +408,10 @@ async def _call(
 
 
 async def _post(client: aiohttp.ClientSession, call: Question) -> tuple[Reply, float]:
-    """Send a call, and return (reply, seconds that the call took). A broken connection gives a failure."""
+    """Send a call, and return (reply, seconds that the call took).
+
+    A broken connection, a timeout and a reply of more than 32 MiB give a failure.
+    """
     import aiohttp  # noqa: PLC0415  (as above)
 
     upstream = call.target.upstream

@@ -199,7 +199,10 @@ class Upstream(Strict):
         return self._most_output(request, limit)
 
     def _most_output(self, request: ChatRequest, limit: float) -> float:
-        """Return the most tokens of an answer whose own limit is `limit`, by the request and by `params`."""
+        """Return the most tokens of an answer, thoughts included, if the answer itself has at most `limit`.
+
+        Thoughts are limited by the request or by `params`, and the larger of the two sums counts.
+        """
         return max(request.output.most(limit), self._set_limits.most(limit))
 
     @cached_property

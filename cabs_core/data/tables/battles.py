@@ -35,7 +35,8 @@ def refuse_battles(table: Table) -> None:
     """Raise an error for a table of battles between two models, by the names of its columns.
 
     Raises:
-        DataError: two columns have the names of one of the known pairs.
+        DataError: two columns have the names of one of the known pairs. Pairs such as `left` and `right`
+            count only in a table without a column `model`.
     """
     names = {plain(name): name for name in table.columns}
     for left, right in (*_PAIRS, *(() if "model" in names else _PAIRS_ALONE)):

@@ -182,7 +182,10 @@ def _metrics(record: Mapping[str, Any]) -> list[str]:
 
 
 def _prompt(record: Mapping[str, Any]) -> Any:
-    """Return the prompt of a line: the first argument of the first call, in old and new forms of the log."""
+    """Return the prompt of a line: the first argument of the first call, in old and new forms of the log.
+
+    Return None if the line has no such argument.
+    """
     for path in ("arguments.gen_args_0.arg_0", "arguments.0.0", "arguments.0.arg_0"):
         value = at(record, path)
         if value:

@@ -148,6 +148,10 @@ def _budgets(
     """Return a row for each of the pool's budgets with what it buys on the test split.
 
     In place of the rows stands the reason if the policy cannot keep to a budget, and "" without budgets.
+
+    Args:
+        curve: what the policy spends on validation at each rho, as `replay_budgets` takes it. A budget is
+            then played from the rho that fits it.
     """
     if not pool.router.budgets:
         return ""
