@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cabs_core.base.statistics.paired import StudentDifference
 from cabs_core.evaluation.answer import AnswerOptions, Decisions, ScoredTable
 from cabs_core.evaluation.answer.compare import (
     CROSS_FITTED,
@@ -20,11 +21,14 @@ from cabs_core.evaluation.answer.compare import (
     p_value_of_draws,
     quality_of,
     tail_of_draws,
+    weights_for_costs,
 )
 
 NAN = math.nan
 #: so many clusters that Student's quantiles are normal ones
 MANY = 1e9
+#: ten draws are below 0, and half of all are below 40
+DRAWS = np.arange(100) - 9.5
 
 
 def table_of(scores: list[list[float]], costs: list[list[float]] | None = None) -> ScoredTable:
@@ -66,6 +70,7 @@ def test_quality_is_the_score_less_a_share_of_the_other_options() -> None:
     twice = quality_of(table, pair, other, today, share=2.0)
     assert twice.mean == pytest.approx(0.75 - 2.0 * 0.75)
     assert 0.0 < twice.p_value_above(-1.5) < 1.0
+    assert quality_of(table, pair, other, today).p_value_above(-1.5) == 0.0
 
 
 def test_people_who_scored_all_answers_are_believed_and_not_the_judge() -> None:
@@ -106,6 +111,21 @@ def test_a_prompt_with_several_labels_corrects_the_judge_as_much_as_one_with_a_s
         estimates.append(found.mean)
     assert np.mean(estimates) == pytest.approx(-0.25, abs=0.03)
     assert hits >= 54
+
+
+@pytest.mark.parametrize(("labelled", "ratio"), [(4, 0.7649 / 3.1824), (2, 1.0 / 12.7062)])
+def test_intervals_by_people_have_one_degree_of_freedom_less_than_labelled_prompts(
+    labelled: int, ratio: float
+) -> None:
+    """Student's quantiles of 0.75 and 0.975 are 0.7649 and 3.1824 for three degrees of freedom."""
+    people = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [0.0, 1.0]])
+    people[labelled:] = NAN
+    table = replace(table_of(np.ones((4, 2)).tolist()), people=people)
+    today, other = table.single(0), table.single(1)
+    found = quality_of(table, Pair.of(table, other, today), other, today)
+    low, high = found.interval(0.025)
+    inner_low, inner_high = found.interval(0.25)
+    assert (inner_high - inner_low) / (high - low) == pytest.approx(ratio, abs=1e-4)
 
 
 def test_people_without_a_common_prompt_tell_nothing() -> None:
@@ -151,6 +171,21 @@ def test_a_fifth_of_saving_at_an_error_of_a_seventh_is_one_sided_8_percent() -> 
     assert math.isnan(comparison(other_cost=0.0).ratio)
 
 
+def test_the_interval_of_a_ratio_holds_the_ratios_of_draws() -> None:
+    draws = np.arange(1.0, 101.0)
+    found = CostComparison(50.5, 2.0, draws, np.full(100, 2.0), dearest=0.1, independent=MANY)
+    assert found.ratio_interval(0.1) == pytest.approx((10.9 / 2.0, 90.1 / 2.0), abs=1e-6)
+
+
+def test_a_saving_below_most_of_its_draws_is_doubted() -> None:
+    """Ten of 100 draws lie below the saving of 0.5, and ten below 0."""
+    found = CostComparison(10.0, 10.5, np.zeros(100), DRAWS, dearest=0.1, independent=MANY)
+    # ndtri(11 / 101) - 2 ndtri(10 / 100) = -1.2322 + 2.5631 = 1.3309
+    assert found.p_cheaper == pytest.approx(0.9084, abs=1e-4)
+    mirrored = CostComparison(10.5, 10.0, DRAWS, np.zeros(100), dearest=0.1, independent=MANY)
+    assert mirrored.p_dearer == pytest.approx(0.9084, abs=1e-4)
+
+
 def test_the_skewness_of_a_saving_counts_with_its_sign() -> None:
     plain, skewed = comparison(), comparison(saving_acceleration=0.2)
     # of the accelerated end and that of percentiles the one counts that lies further out
@@ -189,6 +224,28 @@ def test_costs_of_several_pairs_have_equal_draws_and_unequal_weights() -> None:
     assert second.other_draws == pytest.approx(first.draws)
 
 
+def test_draws_of_equal_costs_are_that_cost_whatever_prompts_weigh() -> None:
+    equal = np.full(3, 3.0)
+    (found,) = compare_costs(
+        [Pair(np.array([1.0, 2.0, 3.0]), equal, equal, equal, equal)], np.arange(3), AnswerOptions(draws=50)
+    )
+    assert found.draws == pytest.approx(np.full(50, 3.0))
+    assert found.other_draws == pytest.approx(np.full(50, 3.0))
+
+
+@pytest.mark.parametrize("unit", [1.0, 1e-14, 1e14])
+def test_the_order_of_prompts_changes_no_draw_in_any_unit_of_money(unit: float) -> None:
+    cost, other = np.array([1.0, 2.0, 3.0, 9.0]), np.array([2.0, 1.0, 4.0, 8.0])
+
+    def draws(order: list[int], factor: float) -> tuple[np.ndarray, np.ndarray]:
+        pair = Pair(np.ones(4), np.ones(4), np.ones(4), factor * cost[order], factor * other[order])
+        (found,) = compare_costs([pair], np.arange(4), AnswerOptions(draws=50))
+        return found.draws / factor, found.other_draws / factor
+
+    for found, expected in zip(draws([3, 0, 2, 1], unit), draws([0, 1, 2, 3], 1.0), strict=True):
+        assert found == pytest.approx(expected)
+
+
 def test_costs_of_no_common_prompt_are_unknown() -> None:
     nothing = np.zeros(3)
     (found,) = compare_costs(
@@ -206,15 +263,29 @@ def test_the_draws_of_few_clusters_have_smaller_tails() -> None:
     assert tail_of_draws(0.25, 2.0) == pytest.approx(0.0786, abs=1e-4)
 
 
-DRAWS = np.arange(100) - 9.5  # ten draws are below 0, and half of all are below 40
-
-
 def test_an_end_beyond_all_quantiles_is_the_last_draw() -> None:
     steep = {"independent": MANY, "acceleration": 1.0}
     low, high = ends_of_draws(DRAWS, 40.0, 0.025, **steep)
     assert (low, high) == (pytest.approx(np.quantile(DRAWS, 0.025)), 89.5)
     low, high = ends_of_draws(DRAWS, 40.0, 0.025, independent=MANY, acceleration=-1.0)
     assert (low, high) == (-9.5, pytest.approx(np.quantile(DRAWS, 0.975)))
+
+
+def test_draws_that_equal_the_estimate_are_not_below_it() -> None:
+    """50 of 100 draws lie below the estimate and 20 equal it, so that nothing is corrected."""
+    draws = np.concatenate([np.arange(50.0), np.full(20, 50.0), np.arange(51.0, 81.0)])
+    ends = ends_of_draws(draws, 50.0, 0.025, independent=MANY, acceleration=0.0)
+    assert ends == pytest.approx((2.475, 77.525), abs=1e-4)
+
+
+def test_an_estimate_beyond_all_draws_counts_as_if_one_more_draw_lay_beyond_it() -> None:
+    draws = np.arange(9) - 0.5
+    # ndtri(2 / 10) - 2 ndtri(1 / 10) = -0.8416 + 2.5631 = 1.7215
+    found = p_value_of_draws(draws, -100.0, independent=MANY, acceleration=0.0)
+    assert found == pytest.approx(0.95742, abs=1e-4)
+    # the upper end is at the level of ndtri(0.6) + 2 ndtri(9 / 10) = 0.2533 + 2.5631 = 2.8164
+    _, high = ends_of_draws(draws, 100.0, 0.4, independent=MANY, acceleration=0.0)
+    assert high == pytest.approx(8 * 0.99757 - 0.5, abs=1e-3)
 
 
 def test_the_p_value_of_draws_is_the_share_at_or_below_zero() -> None:
@@ -234,8 +305,8 @@ def test_the_p_value_of_few_clusters_is_students() -> None:
 
 
 def test_the_p_value_of_draws_that_are_all_positive_is_a_normal_tail() -> None:
-    draws = np.array([2.0, 4.0] * 20)
-    found = p_value_of_draws(draws, 3.0, independent=MANY, acceleration=0.0)
+    draws = np.array([4.0, 8.0] * 20)  # the mean is three times the spread
+    found = p_value_of_draws(draws, 6.0, independent=MANY, acceleration=0.0)
     assert found == pytest.approx(0.00135, abs=1e-5)
     same = p_value_of_draws(np.full(40, 2.0), 2.0, independent=MANY, acceleration=0.0)
     assert same < 1e-100
@@ -265,3 +336,15 @@ def test_an_exported_option_that_decides_otherwise_adds_the_error_between_both(
     found = cross_fitted_factor(quality, random_table, Decisions("rules", weights, exported=exported))
     assert found == pytest.approx(math.hypot(1.15, between / normal_error(quality)))
     assert normal_error(quality) == pytest.approx(between, rel=0.05)
+
+
+def test_a_difference_without_error_is_widened_by_15_percent(random_table: ScoredTable) -> None:
+    weights, exported = random_table.single(1), random_table.single(0)
+    exact = StudentDifference(0.1, 0.0, 5.0)
+    assert cross_fitted_factor(exact, random_table, Decisions("rules", weights, exported=exported)) == 1.15
+
+
+def test_costs_are_those_of_exported_decisions_if_an_option_has_them(random_table: ScoredTable) -> None:
+    weights, exported = random_table.single(1), random_table.single(0)
+    assert weights_for_costs(Decisions("rules", weights)) is weights
+    assert weights_for_costs(Decisions("rules", weights, exported=exported)) is exported
