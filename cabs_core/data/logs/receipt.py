@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -9,6 +11,10 @@ from cabs_core.base.errors import counted, listed
 
 #: Characters of a list of names that are shown.
 _SHOWN = 200
+#: Names that YAML reads as texts without quotes, but for `_WORDS`.
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/@-]*")
+#: Words that YAML reads as a truth value or as nothing.
+_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Receipt:
         left_out: {reason: number of entries that were left out}.
         columns_unused: names in the log from which nothing was read.
         same_model: groups of names that look like one model, {name: calls}.
-        notes: further remarks.
+        notes: further remarks, one line each.
     """
 
     origin: str
@@ -59,7 +65,8 @@ class Receipt:
     def without(self, merged: Mapping[str, Sequence[str]]) -> Receipt:
         """Return the receipt of a pool that merges names of models.
 
-        The merged names are left out of `same_model`, and a note says which model they became.
+        A group of `same_model` is left out if all its names became one model. A note for each model lists the
+        names that it stands for.
 
         Args:
             merged: {model: names in the log that stand for it}.
@@ -78,11 +85,16 @@ def merging(group: dict[str, int]) -> str:
     names = list(group)
     shown = min(names, key=lambda name: (len(name), name)).strip()
     counts = ", ".join(f"{name!r} {count:,}" for name, count in group.items())
-    merged = f"models: {{{shown}: [{_yaml(names)}]}}"
+    merged = f"models: {{{_yaml([shown])}: [{_yaml(names)}]}}"
     return f"names that look like one model: {counts}. If they are one, merge them: {merged}"
 
 
 def _yaml(names: Iterable[str]) -> str:
     """Return names as they stand in a YAML list, with quotes if a name needs them."""
-    plain = set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._/@")
-    return ", ".join(name if set(name) <= plain else f"{name!r}" for name in names)
+    texts = []
+    for name in names:
+        if _PLAIN.fullmatch(name) and name.casefold() not in _WORDS:
+            texts.append(name)
+        else:
+            texts.append(json.dumps(name, ensure_ascii=False))
+    return ", ".join(texts)

@@ -7,12 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from cabs_core.base.errors import DataError, PoolError
 from cabs_core.data.collect.prompts import read_prompts
 from cabs_core.data.logs.read import read_log
-from cabs_core.data.logs.receipt import Receipt
+from cabs_core.data.logs.receipt import Receipt, merging
 from cabs_core.data.outcomes import from_logs, load_outcomes
 from cabs_core.data.pool_files import read_pool_file
 from cabs_core.data.pool_files.prices import CallPrice
@@ -208,3 +209,12 @@ def test_costs_far_above_tokens_by_price_are_a_note_of_the_receipt(tmp_path):
 def read_log_of(folder, row):
     (folder / "log.jsonl").write_text(json.dumps(row))
     return read_log(folder / "log.jsonl")
+
+
+@pytest.mark.parametrize(
+    "names", [("@cf/meta/llama", "meta/llama"), ("gpt: 4", "gpt:  4"), ("4", "4 "), ("no", "No")]
+)
+def test_the_line_that_merges_names_can_be_put_into_a_pool_file(names: tuple[str, str]) -> None:
+    line = merging(dict.fromkeys(names, 1)).partition("merge them: ")[2]
+    ((model, merged),) = yaml.safe_load(line)["models"].items()
+    assert isinstance(model, str) and merged == list(names)
