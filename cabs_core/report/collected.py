@@ -86,7 +86,7 @@ def _asked(counts: Mapping[str, Mapping[str, float]]) -> PageTable | None:
     rows = [(model, sums, max(sums.get("calls", 0.0), 1.0)) for model, sums in counts.items()]
     columns = {
         "Model": lambda r: words(r[0]),
-        "Answers": lambda r: number(r[2], 0),
+        "Answers": lambda r: number(r[1].get("calls", 0.0), 0),
         "Refused": lambda r: percent(r[1].get("refused", 0.0) / r[2], 1),
         "Cut off": lambda r: percent(r[1].get("truncated", 0.0) / r[2], 1),
         "Tokens in": lambda r: number(r[1]["tokens in"] / r[2], 0),
