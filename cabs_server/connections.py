@@ -42,8 +42,8 @@ class CallSettings:
 
     Attributes:
         cap: limit of a day's cost, or None. tracer: maker of the spans of calls.
-        has_keys: True if the server has at least two keys.
-        echo: True if the server answers by itself with the model's name.
+        has_keys: True if the server has at least two keys, so that no breaker opens by the doubts of one key.
+        echo: True if the server calls no upstream and answers by itself with the name of the chosen model.
         fail_closed: True to answer 503 if the router itself fails, instead of calling the fallback model.
     """
 
@@ -57,13 +57,13 @@ class CallSettings:
 class Connections:
     """The shared state of all calls in a process. An object must be made within the event loop.
 
-    Blocking work runs on two threads, one piece of each key in turn.
+    Blocking work runs on two threads. Each thread takes one piece of work of each caller in turn.
 
     Attributes:
         states: {model: endpoint and breaker} of the upstreams file, and of the file before, which requests
             under way may still use.
-        embedders: {model: endpoint and breaker} of models of embeddings. Clients name them, so their
-            breakers keep no request away.
+        embedders: {model: endpoint and breaker} of models of embeddings, also those of earlier files. Clients
+            name these models, so their breakers keep no request away.
         worker: thread of decisions and of the log. reader: thread that reads large bodies and answers.
         secrets: keys of the upstreams, which are replaced in everything that is sent or logged.
         refusals: kinds of requests that models refuse by rules of their own.
@@ -107,7 +107,9 @@ class Connections:
     def adopt(self, upstreams: Upstreams) -> None:
         """Use the endpoints of a changed upstreams file from now on.
 
-        An endpoint that did not change keeps its breaker. Requests under way end with the old endpoints.
+        The endpoint of a model keeps its breaker if neither the endpoint nor the breaker settings of the file
+        changed; models of embeddings get new breakers. Requests under way end with the old endpoints. Nothing
+        happens if `upstreams` is the object that is used already.
         """
         if upstreams is self.upstreams:
             return
@@ -127,7 +129,10 @@ class Connections:
         return {name: self.states[name].breaker for name in self.upstreams.models}
 
     def log(self, key: str, work: Callable[[], object]) -> None:
-        """Queue work that writes to the log after the key's other work; no answer waits for the work."""
+        """Queue work that writes to the log after the other work of the caller `key`.
+
+        No answer waits for the work. An error in the work is counted and logged.
+        """
 
         def safely() -> None:
             try:

@@ -43,6 +43,7 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
 
     Raises:
         PolicyError: the name is unknown, or the value of an option is out of range.
+        TypeError: the class has no such option.
     """
     if name == "knn_literal":
         return KnnPredictor(**{"k": 3, **options})

@@ -8,8 +8,8 @@ def propensity_model(
 ) -> np.ndarray:
     """Estimate the probability of every arm by cross-fitted multinomial logistic regression.
 
-    A row is predicted by a model that was not fitted on the row's fold. Where all other folds played one arm
-    only, no model is fitted and every arm gets 1/K.
+    A row is predicted by a model that was not fitted on the row's fold. If all other folds played one arm
+    only, or there is no other fold, no model is fitted and every arm gets 1/K.
 
     Args:
         features: [n, d]; d may be 0. actions: arm that was played, [n], from 0 to K - 1.

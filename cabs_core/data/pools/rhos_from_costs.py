@@ -26,11 +26,11 @@ _tried: dict[tuple[str, str], tuple[tuple[float, ...], str]] = {}
 
 
 def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
-    """Return the rhos that fit the costs of a pool's table, and '' or the reason why they do not come from
-    the costs.
+    """Return the rhos of a pool and the reason why they do not come from the costs of its table.
 
-    If the table cannot be read, the rhos it had with the same settings are kept, or else the paper's grid is
-    taken. The code that reads the table later reports the fault.
+    The reason is empty if the rhos fit the costs. If the table cannot be read, the remembered rhos of the
+    same settings are kept, or else the paper's grid is taken. The code that reads the table later reports the
+    fault.
     """
     settings = pool_file.pool.content_hash(*OUTCOME_FIELDS, "collect")
     memory = cabs_home() / "cache" / "rhos" / f"{pool_file.pool.name}.json"
@@ -74,8 +74,9 @@ def _identity(path: Path) -> str:
 
 
 def _read_memory(memory: Path) -> dict[str, Any] | None:
-    """Return the remembered settings, table and rhos, or None if the file is missing, damaged or of another
-    rule.
+    """Return the remembered settings, table and rhos of a memory file.
+
+    Return None if the file is missing or damaged, was written under another `_RULE`, or holds no rhos.
     """
     try:
         known = json.loads(memory.read_text(encoding="utf-8"))

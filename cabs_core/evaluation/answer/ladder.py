@@ -59,7 +59,7 @@ class Rung:
 
     Attributes:
         rung: keep, switch, rules or router.
-        use: a model, {task: model}, or a policy.
+        use: a model, "log" for the choices that a log holds, {task: model}, or a policy.
         quality: mean score.
         difference: `quality` less today's.
         low, high: two-sided 95 % interval of `difference`.
@@ -141,7 +141,7 @@ class Answer:
         recommended: name of the rung, or None.
         cheapest: the cheapest of the rungs that may be recommended, or None.
         rungs: rungs from the lowest to the highest.
-        models: every other model alone, the best first.
+        models: every model alone but today's, the best first.
         by_task: rows of every rung except "keep".
         notes: sentences that a reader must know.
     """
@@ -177,6 +177,8 @@ class _Option:
         costs: costs of the option and of today's system.
         tests: p-values, adjusted for the family of options (Holm).
         word, sure_low: see `Rung`.
+        number_alike: number of options that the shown one was picked from and that may be as good, the shown
+            one among them.
     """
 
     rung: str
@@ -188,7 +190,6 @@ class _Option:
     tests: Tests = field(default_factory=lambda: Tests(1.0, 1.0, 1.0, 1.0))
     word: Word = Word.UNKNOWN
     sure_low: float = float("nan")
-    #: number of options that the shown one was picked from and that may be as good, itself among them
     number_alike: int = 1
 
 
@@ -376,9 +377,9 @@ def _choice(
 def _most_promising(found: Sequence[_Option], table: ScoredTable, options: AnswerOptions) -> _Option:
     """Return the option that a rung shows, with its `number_alike` among the options in `found`.
 
-    If any may be recommended, it is the cheapest of those that no other beats. Otherwise the option with the
-    largest worth is taken, which is its difference in score plus the tolerance times the share of the cost
-    that it saves. Among equal worths, the option whose known calls cost least is taken.
+    If any options may be recommended, the cheapest of those that no other beats is taken. Otherwise the
+    option of largest worth is taken. Its worth is its difference in score plus the tolerance times the share
+    of the cost that it saves. Among equal worths, the option whose known calls cost least is taken.
     """
     allowed = [option for option in found if option.word in RECOMMENDABLE]
     unbeaten = [
@@ -484,7 +485,12 @@ def _times(value: float | None, requests: float | None) -> float | None:
 def _latencies(
     weights: np.ndarray, share: np.ndarray, table: ScoredTable
 ) -> tuple[float | None, float | None]:
-    """Median and 95 % quantile of an option's latencies in seconds; None if no latency is known."""
+    """Median and 95 % quantile of an option's latencies in seconds; None if no latency is known.
+
+    Args:
+        weights: `[N, K]` probabilities of the option.
+        share: `[N]` weights of the prompts. Prompts of weight 0 are left out.
+    """
     if table.latencies is None:
         return None, None
     known = table.answered & ~np.isnan(table.latencies) & (share > 0)[:, None]

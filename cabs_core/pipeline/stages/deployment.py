@@ -173,7 +173,9 @@ def train_on_log(chain: Chain, inputs: dict[str, Path], log: Path, bundle: Path,
     others are held out.
 
     Args:
-        bundle: the router whose log it is.
+        log: log of calls or of the deployed router.
+        bundle: router by whose models and encoder the log is read.
+        folder: folder for the bundle and for the oracles and problems that the bundle is made from.
 
     Raises:
         DataError, RouterError: there is no log, it does not fit, or it holds too little.
@@ -223,7 +225,10 @@ def held_out_rows(prompts: list[str], *bundles: Path, log: EventLog | None = Non
 
 
 def _compare(champion: Path, challenger: Path, inputs: dict[str, Path], pool: ModelPool) -> Comparison:
-    """Compare a champion with a challenger on prompts that neither was trained on.
+    """Compare a champion with a challenger on prompts that neither was trained or chosen on.
+
+    If the pool's source is a log, both are compared on held-out calls of the log, as they were deployed.
+    Otherwise both play test prompts, and the champion starts with what it has learnt from its own log.
 
     Raises:
         RouterError: too few prompts are left, or the bundles do not fit together.

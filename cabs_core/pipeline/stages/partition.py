@@ -93,7 +93,7 @@ def examine_partition(
     """Examine the stored replays of a partition again, from their files.
 
     Returns:
-        {policy: findings}, {policy: summary}, {policy: why it cannot be examined}.
+        ({policy: findings of `examine_again`}, {policy: summary}, {policy: why it cannot be examined}).
     """
     findings: dict[str, Any] = {}
     cells: dict[str, ReplaySummary] = {}

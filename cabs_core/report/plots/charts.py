@@ -41,7 +41,7 @@ def lines(
         styles: {series: style}, in the order of the legend.
         x_title, y_title: titles of the axes.
         shown: series that are drawn and named at first; None for all.
-        choices: (column, value that is chosen at first). Only rows with the chosen value are drawn.
+        choices: (column, value that is chosen at first). The chart draws only rows with the chosen value.
         zero_line: draw a horizontal line at 0.
         diagonal: draw a line from (0, 0) to (1, 1).
         symbols: number of symbols along a line; 0 for a symbol at every point.
@@ -115,10 +115,10 @@ def encodings(styles: dict[str, Style]) -> tuple[alt.Color, alt.StrokeDash, alt.
 
 
 def tooltips(frame: pd.DataFrame, **titles: str) -> list[alt.Tooltip]:
-    """Return a tooltip for each column, and for the ends of the interval if the frame has one.
+    """Return a tooltip for each column in `titles`, and for the ends of the interval if there is one.
 
     Args:
-        titles: {column: title}.
+        titles: {column: title in the tooltip}.
     """
     if "low" in frame:
         titles |= {"low": "95 % from", "high": "to"}
@@ -326,7 +326,10 @@ def _digits(value: float) -> float:
 
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy whose numbers have five significant digits, which keeps pages small. NaN becomes None."""
+    """Return a copy whose numbers have five significant digits, which keeps pages small.
+
+    NaN and infinite numbers become None.
+    """
     frame = frame.copy()
     for column in frame.select_dtypes("floating").columns:
         frame[column] = [_digits(v) if math.isfinite(v) else None for v in frame[column]]
