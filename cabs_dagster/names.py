@@ -1,4 +1,4 @@
-"""What a code location calls its things in Dagster, so that several chains can stand in one instance.
+"""Names of the things of a code location in Dagster, so that several chains can stand in one instance.
 
 `current()` is the location whose definitions are being built or whose step, sensor or schedule is running.
 Without another one it is `Location()`: no prefix, and places as the environment says. The component
@@ -32,7 +32,8 @@ class Location:
     """Names and places of one chain in Dagster.
 
     Attributes:
-        name: a word before the names of jobs, sensors, schedules, resources and partition sets; may be empty.
+        name: a word before the names of jobs, sensors, schedules, resources and partition sets, as in
+            `NAME_job`. The name also begins the keys of tags. It may be empty.
         prefix: parts before every asset key.
         owners: of all assets: `team:NAME` or e-mail addresses.
         timezone: of the schedules, such as Europe/Berlin. None means UTC.
@@ -58,7 +59,7 @@ class Location:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Make this the current location, and its places those of the process."""
+        """Make this the current location, and use its places (`at_places`), in the `with` block."""
         before = _CURRENT.get()
         _CURRENT.set(self)
         try:
@@ -129,7 +130,10 @@ def named(name: str) -> str:
 
 
 def tag(word: str) -> str:
-    """Return the key of a tag of the location's runs, such as `cabs/chain`."""
+    """Return the key of a tag of the location's runs, such as `cabs/chain`.
+
+    `cabs` stands for the name of the location if the name is empty.
+    """
     return f"{current().name or 'cabs'}/{word}"
 
 
@@ -139,10 +143,16 @@ def key(path: str) -> dg.AssetKey:
 
 
 def path_of(asset: dg.AssetKey) -> str:
-    """Return the path from which `key` makes an asset's key."""
+    """Return the path from which `key` makes an asset's key, such as `marts/mart_aiq`."""
     return "/".join(asset.path[len(current().prefix) :])
 
 
 def step(asset: str) -> str:
-    """Return the name of the step that makes an asset, which is also its key in a run's config."""
+    """Return the name of the step that makes an asset: the parts of its key, joined by `__`.
+
+    The name is also the step's key in a run's config.
+
+    Args:
+        asset: name of the asset, such as `splits`, without the location's prefix.
+    """
     return "__".join((*current().prefix, asset))

@@ -108,7 +108,7 @@ def is_remote(place: str | Path) -> bool:
 
 
 def data_dir() -> Path | None:
-    """Folder that is searched first for relative paths of tables: `CABS_DATA_DIR`, or None if unset."""
+    """Folder that is searched first for relative paths of tables: `CABS_DATA_DIR`. None if unset or empty."""
     value = os.environ.get("CABS_DATA_DIR")
     if value:
         return Path(value).expanduser().absolute()
@@ -135,8 +135,11 @@ def default_log(folder: str | Path) -> Path:
 def safe_name(name: str, what: str = "name") -> str:
     """Return `name` if it can be a file name and a partition key, else raise PoolError.
 
-    Letters, digits, `_`, `-` and `.`, starting with a letter or digit, 80 characters at most: no path
-    separators, no `..`, no `|` (which breaks Dagster's multi-partition keys).
+    Such a name has at most 80 letters, digits, `_`, `-` and `.`, and begins with a letter or digit. It has no
+    path separator, no `..` and no `|`, which breaks Dagster's multi-partition keys.
+
+    Args:
+        what: what the name is of, for the message.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
         raise PoolError(

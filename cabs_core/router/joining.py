@@ -140,12 +140,13 @@ def join(
     """Add a model to a router, with the prices of an upstreams file. Return the new bundle's id.
 
     Args:
-        model: without prices.
+        model: the model that joins. Its `prices` and `free` are replaced by those of the upstreams file.
         upstreams: {model: its entry in the upstreams file}. Empty if there is no such file.
         folder, log, encoder: as of `add_model`.
 
     Raises:
-        RouterError: the upstreams file lacks the model; or as of `add_model`.
+        RouterError: there is an upstreams file and it lacks the model; or as of `add_model`.
+        PolicyError, DataError: as of `add_model`.
     """
     name = model.name
     if upstreams and name not in upstreams:
@@ -315,7 +316,11 @@ def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder
 
 
 def _check_name(router: Router, name: Any) -> None:
-    """Raise RouterError unless the router can take in a model of this name."""
+    """Raise RouterError unless the router can take in a model of this name.
+
+    The name is a printable text without spaces at its ends, is no model of the router, and is not `cabs` or
+    `cabs-rho-...`, which name the router itself.
+    """
     is_name = isinstance(name, str) and name and name == name.strip() and name.isprintable()
     if not is_name or len(name) > _LONGEST_NAME:
         raise RouterError(
@@ -347,6 +352,9 @@ def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray
     Args:
         trained: how the router's models follow from the trained ones.
         vectors: embeddings of the scored prompts, `[m, e]`. None if there are none.
+
+    Raises:
+        RouterError: the router has no model `model.like`.
     """
     scored = model.scored
     prices = model.prices
@@ -385,7 +393,8 @@ def _price_ratio(router: Router, trained: ArmMap, prior: Likeness, model: NewMod
 def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None) -> dict[str, float]:
     """Return `mean_score` and `mean_cost` (USD a call) of a new model, for the bundle's manifest.
 
-    They are those of its scored prompts, else of the model most like it, shifted as the prior says.
+    Each mean is that of its scored prompts, if they have it, or else that of the router's model most like it,
+    changed as the prior says.
     """
     score = 0.0
     cost = 0.0
@@ -404,8 +413,9 @@ def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | No
 def _margin_ratio(router: Router, like: str, cost: float) -> float:
     """Return the margin of a model whose calls cost `cost` USD on average, divided by the margin of `like`.
 
-    The ratio is at most `MOST_MARGIN`. It is 1 if the margin of `like` is 0, since its utilities then say
-    nothing about its scores.
+    The margin of a model is the largest utility that its mean call can have, clip(1 - rho cost, 0, 1). The
+    ratio is at most `MOST_MARGIN`. The ratio is 1 if the margin of `like` is 0, since the utilities of `like`
+    then say nothing about its scores.
     """
     costs = {arm["name"]: float(arm["mean_cost"]) for arm in router.manifest.arms}
     new, old = margin([cost, costs[like]], router.manifest.rho)

@@ -32,9 +32,10 @@ def without_password(instead: str) -> Callable[[click.Context, click.Parameter, 
 
 
 def log_place(context: click.Context, option: click.Parameter, value: str | None) -> str | None:
-    """Return the log that the command line names, else the one that the environment names.
+    """Return the log that the command line names, or else the log that the environment names.
 
-    The environment may name a file that holds the name. A password on the command line is refused.
+    Return None if neither names a log. The environment may name a file that holds the name. A password on the
+    command line is refused.
     """
     named = without_password(f"set {CABS_LOG}, or {CABS_LOG}{FROM_FILE} to a file that holds it")(
         context, option, value
@@ -80,7 +81,13 @@ LOG = click.option(
 
 
 def local_router(place: Path | str) -> Path:
-    """Return the folder of a router. A router on a store is copied to this machine first."""
+    """Return the folder of a router. A router at a URL is copied to this machine first.
+
+    If the router cannot be copied, an earlier copy is taken.
+
+    Raises:
+        CabsError: there is no router at the URL, or no copy of it can be made and there is no earlier copy.
+    """
     from cabs_core.router.remote import fetch_or_keep
 
     if isinstance(place, Path):

@@ -96,10 +96,11 @@ def _show_receipt(given: PoolFile) -> None:
 def _todays_model(given: PoolFile, table: Outcomes, today: str | None) -> str | None:
     """Return the model that the pool file is to name as today's, from the option or from the user's answer.
 
-    None leaves the file as it is: the file names a model already, or nobody can be asked.
+    `none` says that no model is in use. None leaves the file as it is, because the file names a model
+    already, or because nobody can be asked and a guess is printed.
 
     Raises:
-        UsageError: the option names no model, or another one than the file.
+        UsageError: the option names neither a model of the table nor `none`, or differs from the file.
     """
     from cabs_core.data.pool_files.pool import TODAY_NONE
 
@@ -250,7 +251,7 @@ def _make_results(name: str = "") -> None:
     """Register the partitions of the active pools, and make the marts, reports and leaderboard that are due.
 
     Args:
-        name: a pool that becomes active.
+        name: a pool that becomes active. Empty if there is none.
     """
     from cabs_dagster.cli.runner import CommandRunner, run_until_interrupted
     from cabs_dagster.partitions import register

@@ -52,7 +52,7 @@ def hold_run(instance: dg.DagsterInstance, run_id: str) -> bool:
     """Lock a file for a run if this process is the run's worker, so that `recover` sees when it dies.
 
     Returns:
-        True if it is the worker. A process that executes a step for another executor is none.
+        True if the process is the worker. A process that only executes a step of the run is no worker.
     """
     events = instance.all_logs(run_id, of_type=dg.DagsterEventType.ENGINE_EVENT)
     pids = [event.get_dagster_event().engine_event_data.metadata.get("pid") for event in events]
@@ -117,7 +117,7 @@ def _end(instance: dg.DagsterInstance, run: dg.DagsterRun, text: str) -> None:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a file is there and another process holds its lock."""
+    """Return True if a file is there and a process, this one included, holds its lock."""
     if not path.is_file():
         return False
     try:
@@ -130,6 +130,7 @@ def _is_locked(path: Path) -> bool:
 def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
     """Mark a run whose process was interrupted as being cancelled, so that it ends as CANCELED.
 
+    Only a run that is starting or started is marked.
     Without the mark Dagster takes an interrupt that nobody requested for a failure. That is so for a run
     within a run, such as the parts of `pool_chain`, and for a run whose `cabs ui` ends.
     """
@@ -139,7 +140,7 @@ def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:
-    """Mark the runs of this process as failed and remove its locked file, when it is interrupted."""
+    """Mark the unfinished runs of this interrupted process as failed, and remove its locked file."""
     mine = dg.RunsFilter(statuses=_UNDER_WAY, tags={PROCESS_TAG: process_tag()})
     for run in instance.get_runs(mine):
         _end(instance, run, "Interrupted.")

@@ -3,7 +3,7 @@
     report = diagnose(oracles, embeddings, outcomes, split)        # JSON values; rows of the test split
     plots.diagnostic_plots(report)                                 # {name: PNG bytes, each under 100 kB}
 
-Squared errors are compared in pairs (same queries); standard errors are over queries.
+Squared errors are compared in pairs (same queries); standard errors are over clusters of queries.
 """
 
 from typing import Any
@@ -27,13 +27,14 @@ _STATIC = ("mean", "ridge", "knn", "kernel_ridge")
 def diagnose(
     oracles: Oracles, embeddings: np.ndarray, outcomes: Outcomes, split: np.ndarray
 ) -> dict[str, Any]:
-    """Compare all candidates of every head on the test split.
+    """Compare all candidates of every head on the test split, or on `SAMPLE` of its queries if it has more.
 
     Returns:
         JSON values, among them:
         heads: for every head, and for `contrasts` (the errors of the accuracy head between the arms of a
             query, by which it is chosen), each candidate's squared error, and the paired difference
-            candidate - used with its standard error (positive: the candidate in use is better).
+            candidate - used with its standard error (positive: the candidate in use is better). Errors of
+            costs are in units of the arm's standard deviation.
         arms: for every arm R2 and rank correlation of score and cost, calibration error, and statistics of
             the surrogates.
         calibration: per bin counts, mean prediction and mean score over all arms, and the mean absolute gap.
@@ -128,7 +129,12 @@ def _compare(
     """Return, for each candidate, its mean error and the mean difference from the candidate `used`.
 
     The difference comes with its standard error and the half width of its interval, which are None if there
-    are too few clusters. errors: {candidate: [n]}.
+    are too few clusters.
+
+    Args:
+        errors: {candidate: squared errors `[n]`}.
+        used: the candidate in use.
+        clusters: `[n]` equal for queries that depend on each other.
     """
     result = {}
     for name, values in errors.items():

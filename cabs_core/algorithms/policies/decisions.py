@@ -63,7 +63,8 @@ class EquiOptions(DecisionOptions):
 class DecisionPolicy(PointPolicy):
     """Base of the policies that play the argmax of a linear rule of the point.
 
-    Subclasses define the loss, its curvature, and the targets by which the penalty is chosen.
+    Subclasses define the loss, its curvature, and the targets by which the penalty is chosen. B is the number
+    of arms of the train split, as in `PointPolicy`.
     """
 
     weights: np.ndarray
@@ -74,13 +75,14 @@ class DecisionPolicy(PointPolicy):
 
     @abstractmethod
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
-        """Return the loss that is fitted, targets [N, K], and rough curvatures [K] of the loss.
+        """Return the loss that is fitted, targets [N, B], and rough curvatures [B] of the loss by arm.
 
-        The penalty with the largest mean target of the argmax on held-out rows is chosen.
+        `fitted` chooses the penalty whose rule has the largest mean target of the played arm on held-out
+        rows.
         """
 
     def fitted(self, points: np.ndarray, offline: Offline) -> tuple[np.ndarray, ...]:
-        """Return the fitted weights [K, e] and constants [K]."""
+        """Return the fitted weights [B, e] and constants [B]."""
         from cabs_core.algorithms.policies.choice_losses import fit_linear  # noqa: PLC0415  (numba, to fit only)
 
         loss, targets, bend = self._problem(points, offline)
@@ -154,14 +156,14 @@ def doubly_robust(
 ) -> np.ndarray:
     """Return q + 1{answered} (outcome - q) / p, [N, K], which is unbiased if p is right (Dudik et al. 2011).
 
-    q is a cross-fitted ridge regression of every arm's outcome, clipped to [0, 1], or the mean outcome for an
-    arm with fewer than two rows.
+    q is a cross-fitted ridge regression of every arm's outcome, clipped to [0, 1]. For an arm with fewer than
+    two answered rows in the other folds, q is the mean of all answered outcomes there.
 
     Args:
         points: [N, e]. outcomes: [N, K], of which only the answered cells are read.
         answered: bool [N, K], True for the one arm of each row that was played.
         propensities: [N, K], read in the answered cells. None to estimate them by cross-fitted logistic
-            regression.
+            regression, at least 0.01 each.
     """
     played = answered.argmax(axis=1)
     every = np.arange(len(points))

@@ -114,7 +114,11 @@ def solve_factored(typingctx: Context, address: Type, K: Type, matrix: Type, x: 
 
 
 def _product(letter: str) -> Callable[..., Any]:
-    """Return the intrinsic of a product of a matrix and a vector, where `letter` is dgemv's transposition."""
+    """Return an intrinsic that writes the product of a K x K matrix and a vector to `out`, `[K]`.
+
+    Args:
+        letter: dgemv's transposition, `T` for out = matrix x, `N` for out = matrix' x.
+    """
 
     @intrinsic
     def product(typingctx: Context, address: Type, K: Type, matrix: Type, x: Type, out: Type) -> Lowering:
@@ -144,10 +148,9 @@ def _product(letter: str) -> Callable[..., Any]:
     return product
 
 
-# arguments: address of dgemv, K, matrix, x, out. Fortran sees the transposed matrix.
-# out = matrix x
+# arguments: address of dgemv, K, matrix, x, out; out = matrix x
 multiply = _product("T")
-# out = matrix' x
+# the same arguments; out = matrix' x
 multiply_transposed = _product("N")
 
 

@@ -202,6 +202,9 @@ def choose_router_for_goal(
         rows: `[M]` indices of the prompts, in the order of the candidates' `weights`.
         candidates: policies and cost sensitivities to choose from.
         options: settings of the answer; None takes the defaults.
+
+    Raises:
+        DataError: the goal names a model that the table does not have.
     """
     options = replace(options or AnswerOptions(), draws=_DRAWS_OF_CHOICE)
     reference = _named(goal, table)
@@ -229,7 +232,10 @@ def _p_value(conditions: Sequence[Condition]) -> float:
 
 
 def _today_fits(goal: Goal, tried: Sequence[_Tried], clusters: np.ndarray) -> bool:
-    """Return True if today's model is more likely within the goal's budget than not."""
+    """Return True if today's model is more likely within the goal's budget than not.
+
+    Return False if nothing is used today, or if the goal has no budget.
+    """
     keep = next((option for option in tried if option.rung == KEEP), None)
     return keep is not None and _budget(goal, keep, clusters).p_value < 0.5
 
@@ -237,8 +243,8 @@ def _today_fits(goal: Goal, tried: Sequence[_Tried], clusters: np.ndarray) -> bo
 def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set[int]:
     """Indices of the models that options are compared with, which are no options themselves.
 
-    They are the model `reference`, which the goal's quality is a share of, and today's model if the goal has
-    a value.
+    They are the model `reference`, which the goal's quality is a share of, and, if the goal has a value,
+    today's model. A log has no such model of today.
     """
     found = set()
     if reference is not None:

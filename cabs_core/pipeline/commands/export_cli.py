@@ -350,19 +350,24 @@ def _recommended(pool: str, rung: str | None, anyway: bool) -> _Chosen:
     return _Chosen(name, found.policy, found.rho, judged_rung(found, name))
 
 
-#: (folder, options of the router, its judgement) -> path of the bundle: the folder, or a bundle made before
+#: function (folder, options of the router, its judgement) -> path of the bundle, which is the folder or a
+#: bundle that was made before
 _Make = Callable[[Path, dict[str, Any], "Judged | None"], Path]
 
 
 def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway: bool) -> _Make:
-    """Return a function that gives the bundle of a pool whose chain has run.
+    """Return a `_Make` that gives the bundle of a pool whose chain has run.
 
     The bundle that the chain made is taken if it is fresh and has the wanted options, and no judgement is to
-    be written into it.
+    be written into it. Otherwise a bundle is built in the folder that `_Make` is given.
 
     Args:
         free: models that cost nothing. prompts: keep the prompts in the bundle.
         anyway: take artifacts of older data all the same, with a warning.
+
+    Raises:
+        click.UsageError: no pool is named.
+        ProvenanceError: artifacts are missing or altered, or of older data without `anyway`.
     """
     from cabs_core.base.errors import ProvenanceError
     from cabs_core.data.inputs import folds_of
@@ -407,7 +412,11 @@ def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway:
 
 
 def _cold(models: Path | None, name: str | None, encoder: str) -> _Make:
-    """Return a function that makes a bundle of models and prices alone."""
+    """Return a `_Make` that builds a bundle from the models and prices of an upstreams file alone.
+
+    Raises:
+        click.UsageError: no upstreams file is given.
+    """
     from cabs_core.data.endpoints.upstreams import load_upstreams
     from cabs_core.router.cold import build_cold
 
