@@ -76,8 +76,10 @@ class ReplayConfig(PoliciesConfig):
     )
 )
 def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[Any]:
-    """Replay the policies of a cell and evaluate both checks. The checks can also run alone, on the files."""
+    """Replay the policies of a partition (pool, rho) and evaluate both checks.
 
+    The checks can also run alone, on the files.
+    """
     with guarded():
         cabs = cabs_of(context)
         from cabs_core.pipeline.stages.partition import examine_partition, replay_partition
@@ -197,6 +199,11 @@ class AuditConfig(dg.Config):
     )
 )
 def replay_audit(context: dg.AssetExecutionContext, config: AuditConfig) -> dg.MaterializeResult:
+    """Play trial 0 of a sample of the pool's replays again, and return whether all came out the same.
+
+    Raises:
+        dg.Failure: no replay of the pool is up to date.
+    """
     with guarded():
         cabs = cabs_of(context)
         from cabs_core.pipeline.stages.replay import play_again

@@ -58,7 +58,11 @@ class Unpacked:
             self._rest = await anext(self._chunks)
 
     def _next_piece(self) -> bytes:
-        """Return the next piece of the bytes that have come, or b'' if all of them were returned."""
+        """Return the next piece of the bytes that have come, or b'' if all of them were returned.
+
+        Raises:
+            ValueError: the bytes are damaged.
+        """
         if self._unpacker is None:
             piece = self._rest[: limits.PIECE]
             self._rest = self._rest[limits.PIECE :]
@@ -86,6 +90,10 @@ async def read_whole(
         answers: memory that the answers of each key may take.
         key: name of the caller's key.
         resources: stack that releases the memory.
+
+    Raises:
+        ValueError: as of `Unpacked`.
+        Refused: the memory of the key was not free in time.
     """
     content = io.BytesIO()  # gives its bytes away without a copy
     is_counted = False

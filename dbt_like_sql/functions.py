@@ -183,14 +183,21 @@ def _two_sided_p_value(difference: float | None, error: dict[str, float] | None)
 def _with_trials(
     error: dict[str, float] | None, se_trials: float | None, trials: int | None
 ) -> dict[str, float] | None:
-    """Return a standard error with the error over trials added. NULL stands for an unknown error."""
+    """Return a standard error with the error over trials added. NULL stands for an unknown error.
+
+    Nothing is added if `se_trials` is NULL or there are fewer than 2 trials. If `error` alone is NULL, the
+    result is the error over trials.
+    """
     return _struct(_error(error).with_trials(_known(se_trials), trials or 0))
 
 
 def _two_way_error(
     se_trials: float | None, se_queries: float | None, trials: int | None, queries: int | None
 ) -> dict[str, float] | None:
-    """Return the standard error over trials and queries together. NULL stands for an unknown error."""
+    """Return the standard error over trials and queries together. NULL stands for an unknown error.
+
+    If one of the two errors is NULL, the result is the other one.
+    """
     return _struct(
         uncertainty.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
     )
@@ -199,7 +206,7 @@ def _two_way_error(
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
     """Return the cost regime of a rho on its pool's grid, or None if the rho is NULL.
 
-    The paper's grid takes the place of the pool's if that does not have the rho.
+    The paper's grid is used if the pool's grid is NULL or does not hold the rho.
     """
     if rho is None:
         return None

@@ -18,7 +18,7 @@ class HelpGroup(click.Group):
     """A group of commands whose help shows the whole first sentence of each."""
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List every command with its first sentence."""
+        """List every command that is not hidden with the first sentence of its help."""
         rows = []
         for name in self.list_commands(ctx):
             command = self.get_command(ctx, name)

@@ -107,7 +107,7 @@ def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> Non
     """Retire a pool: runs, marts and reports leave it out. Its artifacts are moved to `retired/`, or deleted.
 
     Raises:
-        PoolError: there is no such pool.
+        PoolError: the pool has neither a valid file nor artifacts.
     """
     if not any(store.children((folder, name)) for folder in _POOL_FOLDERS):
         find_pool(name)

@@ -147,7 +147,7 @@ class PoolPage:
 
     @property
     def shown_rho(self) -> str:
-        """The value of rho at which the examples were played; empty without replays."""
+        """The value of rho at which the examples were played; empty if no router was replayed."""
         if self.evidence is None or not self.data.routers:
             return ""
         return f"{_shown_rho(self.evidence, self.data.routers[0]):g}"
@@ -236,7 +236,7 @@ class PoolPage:
 
     @property
     def commands(self) -> list[str]:
-        """Commands that make the page again."""
+        """Commands that show the pool, compute its results, check them, and make the page again."""
         pool = self.data.pool
         verbs = (
             f"pool show {pool}",

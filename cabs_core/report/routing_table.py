@@ -134,12 +134,14 @@ def routing_table(
 
 
 def may_be_recommended(table: RoutingTable) -> bool:
-    """Return True if the rules may be used instead of today's model."""
+    """Return True if the word of the rules is "better" or "as good and cheaper"."""
     return table.word in (Word.BETTER, Word.CHEAPER)
 
 
 def _examples(found: PoolAnswer, points: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
     """Return the prompts nearest to the middle of a group, without repetitions.
+
+    There are at most `EXAMPLES` prompts, each cut to `LONGEST` characters.
 
     Args:
         points: `[n, e]` embeddings of all prompts as unit vectors.

@@ -47,12 +47,13 @@ def problems_from_arrays(
         prompts: n texts. Without them every row is a prompt of its own, without a length.
         tasks: n names, for conditions that shift between tasks; default: one task.
         split: n of train, validation and test; default: drawn by `seed` with these `fractions`, by prompts.
-        seed: seed of the split and of the oracles. dim: number of components.
+        seed: seed of the split and of the oracles. dim: number of components, at most e.
         oracle: ridge, network or auto, as `oracle.kind` of a pool file.
         name: name of the pool, on which the replays' random streams depend.
 
     Raises:
-        DataError: shapes disagree, a value is not finite or out of range, or a split is empty.
+        DataError: shapes disagree, a value is not finite or out of range, a split is empty, or there are
+            fewer than 8 train or 2 validation queries.
 
     Examples:
         >>> import numpy as np

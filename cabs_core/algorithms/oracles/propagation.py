@@ -57,6 +57,8 @@ def _deviation(predicted: np.ndarray) -> np.ndarray:
 def deltas_from_surrogates(surrogates: np.ndarray, scores: np.ndarray) -> np.ndarray:
     """Return deltas surrogate_j - y_i, `[n, K, K]` float32, zero if anchor and arm are equal.
 
+    Surrogates are clipped to [0, 1] first.
+
     Args:
         surrogates: `[n, K anchors, K]` surrogate scores, see `CorrelationPropagation.surrogates`.
         scores: `[n, K]` observed scores. `scores[t, i]` is the y_i of anchor i.

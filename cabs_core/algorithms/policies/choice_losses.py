@@ -24,7 +24,8 @@ def ranking_loss(
 ) -> tuple[float, np.ndarray]:
     """Return the summed logistic loss of every row's ordered pairs, and its gradient [B, K].
 
-    Arm i stands before j where its utility is larger, or equal and its cost (USD) smaller.
+    Arm i stands before j if its utility is larger, or if the utilities are equal and its cost (USD) is
+    smaller.
 
     Args:
         scores, utilities, costs: [B, K].

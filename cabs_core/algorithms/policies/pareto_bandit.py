@@ -155,7 +155,10 @@ def _forget(
     floor: np.ndarray,
     updated: np.ndarray,
 ) -> None:
-    """Discount an arm's model by the rounds since its last update, up to round `now`."""
+    """Discount an arm's model by the rounds since its last update, up to round `now`.
+
+    If less than `LEAST_SHARE` of the ridge penalty is left then, it is filled up again.
+    """
     if gamma < 1.0:
         decay = gamma ** min(now - updated[arm], MAX_STALENESS)
         d = theta.shape[1]
@@ -197,7 +200,8 @@ def _learn(parts: ParetoParts, data: ParetoData, row: int, arm: int, slot: int) 
 def log_costs(means: np.ndarray) -> np.ndarray:
     """Scale the logarithms of mean costs [K] from 0 (the cheapest) to 1 (the dearest).
 
-    A cost of 0 counts as the least positive cost. All entries are .5 if all positive costs are equal.
+    A cost of 0 counts as the least positive cost. All entries are .5 if no cost is positive or all positive
+    costs are equal.
     """
     positive = means[means > 0]
     if not len(positive) or positive.min() == positive.max():
@@ -283,7 +287,7 @@ class ParetoBandit(CompiledPolicy):
         )
 
     def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
-        """Return the penalties of the arms for expected costs [..., K]."""
+        """Return the penalties of the arms for expected costs [..., K], not read with cost 'log'."""
         if self.settings.cost == "log":
             penalties: np.ndarray = self.settings.lambda_c * self.price
         else:
@@ -370,7 +374,10 @@ class ParetoBandit(CompiledPolicy):
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
-        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds."""
+        """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds.
+
+        The margin is not used, since the policy learns scores.
+        """
         model = self.model
         penalty = self.settings.penalty
         model.theta[-1] = model.theta[arm]

@@ -56,7 +56,8 @@ class KernelPredictor(ScorePredictor):
             which points are standardised.
 
     Raises:
-        PolicyError: an option is not positive (`length_scale` may be 0).
+        PolicyError: an option is not positive (`length_scale` may be 0), `penalties` are not two, or
+            `stack_penalties` are none.
     """
 
     name: ClassVar[str] = "kernel_ridge"

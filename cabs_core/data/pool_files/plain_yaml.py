@@ -45,7 +45,8 @@ class Document:
     Attributes:
         data: dicts with text keys, lists, texts and None.
         lines: {place: line} of every entry, counted from 1.
-        spans: {place: (start, end)} of every scalar: its characters in the text, quotes included.
+        spans: {place: (start, end)} of every scalar that is a value, not a key: its characters in the text,
+            quotes included.
     """
 
     data: Any
@@ -102,6 +103,7 @@ def _check_events(text: str) -> None:
 
     Raises:
         NotPlain: with the line of the first fault.
+        yaml.YAMLError: the text is no YAML.
     """
     depth = 0
     entries = 0
@@ -169,7 +171,7 @@ def _scalar(node: yaml.ScalarNode) -> str:
 
 
 def _is_control(character: str) -> bool:
-    """Return True for half of a surrogate pair, and for a control character that is no newline or tab."""
+    """Return True for half of a surrogate pair, and below U+0020 for all characters but newline and tab."""
     code = ord(character)
     return (code < 32 and character not in "\n\t") or 0xD800 <= code < 0xE000
 

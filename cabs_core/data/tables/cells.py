@@ -212,8 +212,8 @@ def text_column(values: pd.Series, column: str, place: Place) -> pd.Series:
         column: what the column holds, such as prompt or model.
 
     Raises:
-        DataError: a value is missing, empty, too long, no text, holds a control character, or cannot be
-            written as UTF-8.
+        DataError: a value is missing, empty, too long, no text, holds a control character (a prompt: the
+            character U+0000), or cannot be written as UTF-8.
     """
     values = values.reset_index(drop=True)
     if column in ("task", "split"):
@@ -287,8 +287,9 @@ def number_column(
     """Return a column as float64, `[n]`, nan where a value is missing.
 
     The result has latencies in seconds, costs in USD and scores in [0, 1]. The column's name may say another
-    unit (`Place.unit`), and a cost may begin with `$`. A score may also be true or false, per cent (`87 %`),
-    or a word such as yes, no, pass, thumbs up or thumbs down.
+    unit (`Place.unit`). The text of a cost may name its own unit, such as `$0.01` or `1.5 cents`, which then
+    holds instead of the unit of the name. A score may also be true or false, per cent (`87 %`), or a
+    word such as yes, no, pass, thumbs up or thumbs down.
 
     Args:
         column: what the column holds: score, cost, latency, propensity, n_input_tokens or n_output_tokens.
@@ -316,6 +317,7 @@ def number_column(
             f"({counted(count, 'such row')}).{hint}"
         )
 
+    units = place.unit(column)[1]
     given = _plain_numbers(values)
     if given is None:
         given = np.full(len(values), np.nan)
@@ -324,12 +326,14 @@ def number_column(
             number = as_number(value, column, score_range)
             if number is None:
                 bad.append(row)
+            elif column == "cost" and isinstance(value, str) and _names_unit(value):
+                given[row] = number * units
             else:
                 given[row] = number
         if bad:
             value = values.iloc[bad[0]]
             raise refuse(bad[0], f"{value!r:.80}", len(bad), f" {_fix(value, column)}")
-    array = given / place.unit(column)[1]
+    array = given / units
     if column == "score":
         array = (array - low) / (high - low)
     highest = _LIMITS[column][0]
@@ -349,6 +353,11 @@ def number_column(
             hint = _range_hint(given, score_range, len(wrong))
         raise refuse(row, f"{given[row]:g}", len(wrong), hint)
     return array
+
+
+def _names_unit(text: str) -> bool:
+    """Return True if the text of a cost names a unit, so that it is more than a number."""
+    return re.fullmatch(r"[-+.eE\d]*", text.strip()) is None
 
 
 def _refuse_no_costs(place: Place) -> None:

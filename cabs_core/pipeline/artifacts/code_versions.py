@@ -41,7 +41,7 @@ def module_file(module: str) -> Path | None:
 
 
 def expand(module: str) -> Iterator[str]:
-    """Yield the module itself, or every module below the package of `package.*`."""
+    """Yield the module itself, or for `package.*` the package and every module below it, sorted by path."""
     if not module.endswith(".*"):
         yield module
         return
@@ -60,7 +60,7 @@ _BLOCKS = ("body", "orelse", "handlers", "finalbody", "cases")
 def _strip_and_yield_imports(node: ast.AST) -> Iterator[tuple[str, str]]:
     """Drop docstrings and `if TYPE_CHECKING:` blocks below a node in place, and yield the remaining imports.
 
-    An import is (module, name), with an empty name for `import module`.
+    An import is (module, name), with an empty name for `import module`. Relative imports are left out.
     """
     for name in _BLOCKS:
         block = getattr(node, name, None)

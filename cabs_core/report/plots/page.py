@@ -86,5 +86,5 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
 
 
 def tie(text: str) -> str:
-    """Return the text without line breaks between a number and its percent sign or standard error."""
+    """Return the text with no-break spaces before percent signs and around ±."""
     return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")

@@ -20,8 +20,8 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
     """Return (name, value) of the outcomes about the model that answered.
 
-    The value is the score, or True or False by the verdict if there is no score. Outcomes about a route, a
-    provider or the router do not judge the answer and are left out.
+    The value is the score. If there is no score, the value is True or False by the verdict, or an unknown
+    verdict itself. Outcomes about a route, a provider or the router do not judge the answer and are left out.
     """
     outcomes = record.get("outcomes") or record.get("outcome") or []
     scores = []

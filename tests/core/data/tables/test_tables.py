@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from cabs_core.base.errors import DataError
 from cabs_core.base.paths import PACKED
 from cabs_core.data.tables import open_table
-from cabs_core.data.tables.cells import number_column, text_column
+from cabs_core.data.tables.cells import Place, number_column, text_column
 from cabs_core.data.tables.records import read_records
 
 PROMPTS = ["NA", "null", 'says "hi",\nthen goes', "line\u2028separator and \x85", "é 👍", "=1+1", "None"]
@@ -329,3 +329,9 @@ def test_quotes_that_are_closed_may_hold_rows_of_another_table(tmp_path):
     text = 'prompt,model\n"a,b\nc,""d""\n",m\n5" screen,n\n'
     (tmp_path / "t.csv").write_text(text)
     assert open_table(tmp_path / "t.csv").read(["prompt"])["prompt"].tolist() == ['a,b\nc,"d"\n', '5" screen']
+
+
+def test_a_cost_that_names_its_unit_is_not_converted_by_the_name_of_its_column():
+    cells = pd.Series(["1.5", "$0.015", "1.5 cents", "1.5e0", "n/a", "15000 micros"])
+    costs = number_column(cells, "cost", Place("t.csv", 2, "cost_cents"))
+    np.testing.assert_allclose(costs, [0.015, 0.015, 0.015, 0.015, np.nan, 0.015])
