@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -13,7 +15,7 @@ from cabs_core.base.errors import RouterError
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.options import RouterOptions
-from cabs_core.router.pacer import Budget, Pacer, highest_rho
+from cabs_core.router.pacer import Budget, Pacer, first_rho, highest_rho
 from cabs_core.router.router import Router
 from cabs_server.cli import serve
 
@@ -141,6 +143,25 @@ def test_what_a_bundle_can_reach_is_in_it(make_bundle):
     assert least[0.0] == pytest.approx(min(curve["usd"])) and least[0.0] < least[0.5] < least[1.0]
     assert least[1.0] == pytest.approx(np.mean([*costs.values()]))
     assert least_of(epsilon=0.1, mode="shadow") == costs[manifest.fallback]
+
+
+def test_a_pacer_starts_where_the_target_per_request_is_spent_and_otherwise_at_the_rho_of_the_bundle(
+    make_bundle,
+):
+    manifest = read_manifest(make_bundle("carrot"))
+    curve = manifest.provenance["spending"]
+    target = (min(curve["usd"]) + max(curve["usd"])) / 2
+
+    def start_of(**options):
+        completed = RouterOptions(**options).completed(manifest)
+        return Pacer.for_bundle(manifest, completed, any_rho=True).rho
+
+    assert start_of(budget_per_day=1.0) == manifest.rho
+    assert start_of(budget_per_request=target) == first_rho(target, curve) != manifest.rho
+    without_curve = replace(manifest, provenance={})
+    options = RouterOptions(budget_per_request=target).completed(manifest)
+    assert Pacer.for_bundle(without_curve, options, any_rho=True).rho == manifest.rho
+    assert Pacer.for_bundle(manifest, RouterOptions().completed(manifest), any_rho=True) is None
 
 
 def test_a_budget_out_of_reach_is_told_everywhere(place, caplog):

@@ -83,10 +83,10 @@ def test_a_restart_goes_on_at_the_rho_of_the_last_decision():
     pacer = Pacer(Budget(per_request=1e-3, start=0.0))
     pacer.resume(400.0)
     assert pacer.rho == 400.0
-    pacer.follow(day=pacer_day(pacer), calls=3, spent=4e-3)  # a debt of one call before the restart
+    pacer.follow(day=pacer_day(pacer), calls=3, spent=5e-3)  # a debt of two calls before the restart
     assert pacer.rho == pytest.approx(400.0)
-    assert pacer.level == pytest.approx(400.0 - 20.0 * 1.0)
-    assert pacer.spend(1e-3) == pytest.approx(pacer.level + 20.0)
+    assert pacer.level == pytest.approx(400.0 - 20.0 * 2.0)
+    assert pacer.spend(1e-3) == pytest.approx(pacer.level + 20.0 * 2.0)
     untouched = Pacer(Budget(per_request=1e-3, start=300.0))
     untouched.resume(None)
     assert untouched.rho == 300.0
