@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -46,6 +48,32 @@ def test_the_model_of_a_task_by_scores_and_costs(
     scores: list[float], costs: list[float], chosen: int
 ) -> None:
     assert rule_for_all(constant(scores, costs), np.full(20, "t")) == {"t": chosen}
+
+
+def test_the_best_model_of_a_log_is_compared_with_what_was_played() -> None:
+    played = np.tile([1.0, 0.0, 0.0], (20, 1))
+    table = replace(constant([0.5, 0.6, 0.9], [0.1, 0.1, 0.1]), today=None, played=played)
+    assert rule_for_all(table, np.full(20, "t")) == {"t": 2}
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize(("loss", "chosen"), [(0.065, 1), (0.068, 0)])
+def test_a_loss_in_one_prompt_is_drawn_towards_the_gain_in_twenty(
+    loss: float, chosen: int, copies: int
+) -> None:
+    """The other model loses `loss` in a task of one prompt, and is 0.15 better than that in a task of twenty.
+
+    The variances of the two means are 0.01 and 0.0005. Between tasks the variance is (95.24 * 0.15^2 - 1) /
+    190.48 = 0.006, so tasks weigh 1 / 0.016 and 1 / 0.0065 and have the mean 0.289 d + 0.711 (d + 0.15). The
+    estimate of the small task is 0.625 of this mean and 0.375 d, which is 0.0667 - loss for d = -loss.
+    """
+    gap = np.full(21, 0.15 - loss)
+    gap[0] = -loss
+    scores = np.column_stack([np.full(21, 0.5), 0.5 + gap])
+    groups = np.array(["small"] + ["large"] * 20)
+    row = np.repeat(np.arange(21), copies)
+    table = table_of(scores[row].tolist(), [[0.1, 0.1]] * len(row), clusters=row)
+    assert rule_for_all(table, groups[row]) == {"large": 1, "small": chosen}
 
 
 def test_a_task_without_answers_of_the_other_model_keeps_todays() -> None:
