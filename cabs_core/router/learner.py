@@ -49,7 +49,7 @@ class Learner:
         learnt: number of rewards that taught the policy, or would have if their model had not left.
         passed: number of rewards that did not, since they belong to another bundle or are not the first of
             their decision.
-        lead: compares the policy with the fallback by their scores, for guarded mode.
+        lead: compares the policy with the fallback by the utilities of their calls, for guarded mode.
         lineage: ids of the bundles whose decisions the policy learns from: its own, and those from which it
             was saved.
         version: grows when the state changes.

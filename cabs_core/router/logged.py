@@ -166,7 +166,7 @@ class LoggedBundle:
         """Record a score for the decision with a given name, as `feedback` does.
 
         The score of a session, or of a turn that kept its model, is credited to the decision that drew the
-        model. The cost of a session is the mean cost of that decision's calls.
+        model. If no cost is given for a session, the cost is the mean cost of that decision's calls.
 
         Args:
             score: in [0, 1].

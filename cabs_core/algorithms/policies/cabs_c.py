@@ -268,8 +268,11 @@ class CabsCWork(NamedTuple):
     """Work space of the kernels.
 
     Attributes:
-        expected, program: [K, K], expected graph and adjacency of the program. losses: [K].
-        keep, ordered, deltas: [K]. workspace: workspace of the solver, or one element if nothing is solved.
+        expected, program: [K, K], expected graph and adjacency of the program.
+        losses: [K], 1 less the predicted utilities.
+        keep, ordered: [K], arms whose rows the IQR rule lets pass (1 or 0), and work space of this rule.
+        deltas: [K], surrogate deltas of the outcome that is learnt.
+        workspace: workspace of the solver, or one element if nothing is solved.
     """
 
     expected: np.ndarray

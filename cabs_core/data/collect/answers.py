@@ -47,7 +47,8 @@ class Collected:
         runs: {model: its state in this run}.
         spent: cost of this run, USD.
         paid: cost of all runs, USD.
-        in_flight: calls that were under way when an earlier run died.
+        in_flight: calls that were under way when an earlier run died. Each counts in `paid` with its largest
+            cost.
         stopped: why the collection ended before all prompts, or ''.
         by_budget: True if the budget ended it.
     """

@@ -1,9 +1,9 @@
 """A parser of plain YAML: mappings, lists and texts, each with its line.
 
 The models of pydantic say what a scalar means, so every scalar stays text, such as `2020-13-45`, `no` and
-`1e-4`. Only an unquoted `null`, `~` or an empty value is None. Aliases, tags, duplicate keys and several
-documents are refused. Size, depth and number of entries are bounded before and while the text is parsed, so
-that no file takes long or fills the memory.
+`1e-4`. Only an empty value and an unquoted `~`, `null`, `Null` or `NULL` are None. Aliases, tags, duplicate
+keys and several documents are refused. Size, depth and number of entries are bounded before and while the
+text is parsed, so that no file takes long or fills the memory.
 """
 
 from dataclasses import dataclass, field, replace
