@@ -64,14 +64,21 @@ class Neighbours:
         (folder / "neighbours.json").write_text(content, encoding="utf-8")
 
     @classmethod
-    @lru_cache(maxsize=2)
     def load(cls, folder: Path) -> Self | None:
         """Return the prompts that `save` wrote, or None if the bundle was made without prompts.
 
-        The prompts of the last two folders stay in memory, and are not read again.
+        The prompts of the last two folders stay in memory, and are read again if their file was replaced.
         """
-        if not (folder / "neighbours.npz").is_file():
+        try:
+            status = (folder / "neighbours.npz").stat()
+        except FileNotFoundError:
             return None
+        return cls._read(folder, status.st_mtime_ns, status.st_ino)
+
+    @classmethod
+    @lru_cache(maxsize=2)
+    def _read(cls, folder: Path, mtime_ns: int, inode: int) -> Self:
+        """Return the prompts in a folder, whose arrays have this modification time and inode."""
         data = json.loads((folder / "neighbours.json").read_text(encoding="utf-8"))
         with np.load(folder / "neighbours.npz", allow_pickle=False) as stored:
             return cls(stored["embeddings"], data["texts"], stored["scores"], data["arms"])
