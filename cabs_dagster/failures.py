@@ -1,4 +1,4 @@
-"""What failing steps and checks of a run said, as text without stack traces."""
+"""Messages of the failed steps and checks of a run, as text without stack traces."""
 
 from collections.abc import Iterable
 
@@ -6,7 +6,10 @@ import dagster as dg
 
 
 def step_text(event: dg.DagsterEvent) -> str:
-    """Return a failed step as `step: message`, with the description of its failure or its first cause."""
+    """Return `step: message` of a failed step.
+
+    The message is the description of the failure, or if there is none, that of the error's first cause.
+    """
     data = event.step_failure_data
     description = getattr(data.user_failure_data, "description", None)
     if not description and data.error is not None:

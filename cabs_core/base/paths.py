@@ -139,7 +139,7 @@ def safe_name(name: str, what: str = "name") -> str:
     path separator, no `..` and no `|`, which breaks Dagster's multi-partition keys.
 
     Args:
-        what: what the name is of, for the message.
+        what: kind of the name, for the message.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or ".." in name:
         raise PoolError(

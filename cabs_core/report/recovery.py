@@ -23,6 +23,7 @@ def regret_lines(
     """Read a column of `mart_regret_curves` as lines of a chart, with two-sided 95 % intervals over trials.
 
     Args:
+        column: the column that is y. `COLUMN_se` is its standard error; unknown errors give no interval.
         points: most points of a line.
         left_out: policies without a line.
         columns: {further column of the chart's data: its value in all rows}.
@@ -70,7 +71,9 @@ def legend_of(
 
 
 def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
-    """Figure of the rolling regret by round, or None if nothing changes along the stream.
+    """Figure of the rolling regret by round.
+
+    Return None if nothing changes along the stream, or if the marts hold no rolling regret.
 
     Args:
         evidence: replays, which say when models change; None if they are not at hand.
@@ -150,7 +153,7 @@ def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | Non
 def _figures(line: pd.DataFrame, marks: list[tuple[float, str]]) -> list[str]:
     """Return texts: the regret before the first change, the highest one after it, the last with its interval.
 
-    Without changes, the first point stands for the regret before.
+    Without changes, the first point stands for the regret before. A dash stands for a regret without points.
 
     Args:
         line: points of a policy, by round.

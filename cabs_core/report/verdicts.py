@@ -19,7 +19,7 @@ class Case:
         place: the asset and its partition, such as `outcomes [my_pool]`.
         name: name of the check.
         outcome: `broken` means that the check could not be evaluated.
-        text: what the check found.
+        text: description of the check's result.
         run_id: id of the Dagster run; empty if there is no run.
     """
 

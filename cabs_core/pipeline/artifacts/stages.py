@@ -33,13 +33,15 @@ class Stage:
         code: modules that the stage runs by name, which no import statement shows; `package.*` is all of a
             package.
         volatile: files with wall-clock measurements, which are no part of the content.
-        over_policies: whether the stage runs every policy of the pool, so that each policy's code matters.
-        chooses: whether the stage compares all policies, so that a run over some of them leaves it out.
-        by_policy: whether a run over some policies makes the stage for these alone. Its summary has `parts`.
-        pays: whether the stage may pay for calls (of models, of a judge). Only a run that pays then makes it.
-        goes_on: whether `outdated` of the summary may ask for the stage again though nothing changed.
-        checks: whether the summary holds the results of checks of data.
-        shown: when a report shows the stage's content beside the marts: always, or with estimates from a log.
+        over_policies: True if the stage runs every policy of the pool, so that each policy's code matters.
+        chooses: True if the stage compares all policies, so that a run over some of them leaves it out.
+        by_policy: True if a run over some policies makes the stage for these alone. The summary of the stage
+            then has `parts`.
+        pays: True if the stage may pay for calls of models or of a judge. Only a run that may pay makes it.
+        goes_on: True if `outdated` of the summary may ask for the stage again though nothing changed.
+        checks: True if the summary holds the results of checks of data.
+        shown: when a report shows the stage's content beside the marts: always, with estimates from a log, or
+            never (empty).
     """
 
     name: str

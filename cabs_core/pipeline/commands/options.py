@@ -23,7 +23,7 @@ def takes_pool(text: str, *, required: bool = True) -> Callable[[Callable[..., N
 
     Args:
         text: help of the option `--pool`.
-        required: whether a command without a pool is wrong usage. If not, `pool` may be None.
+        required: True makes a command without a pool wrong usage. Otherwise `pool` may be None.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:

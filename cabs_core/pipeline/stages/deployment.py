@@ -55,10 +55,11 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
             nothing.
 
     Returns:
-        passed: whether the challenger is (or would be) deployed; promoted: whether this call deployed it;
-        reason: why, in words. Where they apply: comparable, False if the two cannot be compared; champion,
-        challenger: ids of the deployed router and of the new one; comparison: its figures; log: how many
-        decisions were learnt from, or why none.
+        A dict. `passed` is True if the challenger is deployed after this call, or would be without
+        `only_compare`. `promoted` is True if this call deployed the challenger. `reason` says why, in words.
+        Further keys stand where they apply: `comparable` is False if the two routers cannot be compared,
+        `champion` and `challenger` are the ids of the deployed router and of the new one, `comparison` holds
+        the figures of the comparison, and `log` says how many decisions were learnt from, or why none were.
 
     Raises:
         ProvenanceError: there is no router, or it or an input is out of date or altered.
