@@ -108,8 +108,9 @@ class HeldElsewhere(RouterError):
 
 
 class LogError(RouterError):
-    """A router's event log cannot be reached, read or written. The last write may or may not have
-    happened.
+    """A router's event log cannot be reached, read or written.
+
+    The last write may or may not have happened.
     """
 
 
@@ -152,8 +153,12 @@ def counted(number: int, thing: str) -> str:
 
 
 def shortened(text: str, longest: int) -> str:
-    """Return the text in at most `longest` characters, with its middle replaced by ` ... ` if it is
-    longer.
+    """Return the text, or if it has more than `longest` characters, the text with ` ... ` for its middle.
+
+    The shortened text has `longest` characters, of which the last third is the end of the text.
+
+    Args:
+        longest: number of characters, at least 8.
     """
     if len(text) <= longest:
         return text
@@ -227,8 +232,9 @@ def once(failed: Mapping[str, str]) -> list[str]:
 
 
 def listed(names: Iterable[str], longest: int = 300) -> str:
-    """Join names as `a, b, c`, or as `a, b and 7 others` if they need more than about `longest`
-    characters.
+    """Join names as `a, b, c`, or as `a, b and 7 others` if they need more than about `longest` characters.
+
+    At least one name is shown. A shown name of more than `longest` characters is shortened.
     """
     names = list(names)
     shown: list[str] = []

@@ -228,8 +228,9 @@ def rq3(data: PoolData) -> str:
 def rq4(data: PoolData) -> str:
     """Return the answer to the paper's fourth question: do surrogates speed up learning?
 
-    For the best policy that learns and for every policy with experts, the text gives the regret relative to
-    the reference policy at the end, and the round from which that regret stays clearly negative.
+    For the best policy that learns, and for every policy with experts and its experts, the text gives the
+    regret relative to the reference policy at the end, and the round from which that regret stays clearly
+    negative.
     """
     curves = data.mart("regret_curves")
     curves = curves[(curves["regime"] == "overall") & curves["relative_regret"].notna()]

@@ -37,16 +37,16 @@ class Difference:
         champion, challenger: mean clipped utilities.
         mean: challenger minus champion.
         se: standard error of `mean`.
-        decisions: number of decisions compared; of a table prompts.
+        decisions: number of decisions compared, or of prompts if the routers are compared on a table.
         half_width: function that returns the half width of the 95 % interval in standard errors for a number
             of decisions.
         interval_distances: distances from `mean` to the lower and to the upper end of the interval. None
             takes `half_width` times `se` for both.
         least: fewest decisions for a valid interval, so for a promotion.
-        collected: number of prompts or decisions to collect for each that is compared. It is more than 1 if
-            only the held-out part of a table is compared.
+        collected: number of prompts or decisions to collect so that one more is compared. The number exceeds
+            1 if only the held-out part of a table is compared.
         unknown: how much smaller and how much larger the difference may be, because some answers are not
-            known. Both are positive.
+            known. Both are at least 0.
         method: method of the estimate, in a word.
     """
 
@@ -94,7 +94,7 @@ class Comparison:
     """Judgement on a challenger, compared with the champion on the same held-out decisions.
 
     Attributes:
-        queries: number of decisions compared; of a table prompts.
+        queries: number of decisions compared, or of prompts if the routers are compared on a table.
         champion, challenger: mean clipped utilities.
         difference: challenger minus champion.
         se: standard error of `difference`.

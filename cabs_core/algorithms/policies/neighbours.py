@@ -278,8 +278,9 @@ class GuardedOptions(PolicyOptions):
 
 
 class GuardedKnn(NearestPolicy):
-    """The policy that plays the best single arm unless the neighbours are sure of another arm; `guarded_knn`
-    in the module.
+    """The policy that plays the best single arm unless the neighbours are sure of another arm.
+
+    The module describes the policy as `guarded_knn`.
     """
 
     utilities: np.ndarray

@@ -293,8 +293,9 @@ def _check_trace(where: str, name: str, values: np.ndarray, shape: tuple[int, ..
 
 
 class LoopPolicy(Policy):
-    """Base of the policies with a loop of their own, which plays a replay as `choose` and `learn` would, but
-    faster.
+    """Base of the policies with a loop of their own.
+
+    The loop plays a replay as `choose` and `learn` would, but faster.
     """
 
     own_loop: ClassVar[bool] = True
@@ -328,8 +329,12 @@ class LoopPolicy(Policy):
 
 
 def play_by_calls(policy: SafePolicy, stream: Stream, lane: Lane, start: int, stop: int) -> None:
-    """Play rounds start..stop-1 of a lane by `decide` and `update`. Every other loop must agree with this
-    one.
+    """Play rounds start..stop-1 of a lane by `decide` and `update`.
+
+    Every other loop must give the results of this loop.
+
+    Raises:
+        PolicyError: the rounds do not fit the policy and the stream (`check_lane`).
     """
     algorithm = policy.algorithm
     check_lane(algorithm, stream, lane, start, stop)

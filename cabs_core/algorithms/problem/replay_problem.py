@@ -335,8 +335,9 @@ class ReplayProblem:
         return {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
 
     def content_hash(self) -> str:
-        """Return the SHA-256 (hex, 16 characters) of the arms and of every array; names and metadata do not
-        count.
+        """Return the SHA-256 (hex, 16 characters) of the arms and of every array.
+
+        `name`, `pool` and `metadata` do not count.
         """
         text = json.dumps([self.arms, self._hashes], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -359,8 +360,9 @@ class ReplayProblem:
 
     @classmethod
     def load(cls, folder: str | Path, *, verify: bool = True) -> ReplayProblem:
-        """Load a problem that `save` wrote; its arrays are mapped into memory, and changes never reach the
-        files.
+        """Load a problem that `save` wrote.
+
+        The arrays are mapped into memory. Changes of the arrays never reach the files.
 
         Args:
             folder: folder that `save` wrote.

@@ -55,8 +55,10 @@ def rhos_for_table(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
 
 
 def _from_costs(pool_file: PoolFile) -> tuple[tuple[float, ...], str]:
-    """Return the rhos that fit the costs of a pool's table, or no rhos and the reason why the costs cannot be
-    read.
+    """Return (rhos, reason): the rhos that fit the costs of a pool's table, and an empty reason.
+
+    If the costs cannot be read, the rhos are empty and the reason says why. For a collected pool, the costs
+    are those that calls are expected to have.
     """
     try:
         record = sources()[pool_file.pool.source.kind]
