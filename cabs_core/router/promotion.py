@@ -85,7 +85,7 @@ class Difference:
             # if no loss is seen, so many decisions show that losses of everything are rarer than the margin
             # (Wilson)
             quantile = special.ndtri(1.0 - LEVEL / 2.0)
-            most = max(most, quantile**2 * (1.0 - min(margin, 1.0)) / margin)
+            most = max(most, quantile**2 * (1.0 - margin) / margin)
         return math.ceil(most)
 
 

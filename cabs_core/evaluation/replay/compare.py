@@ -196,8 +196,12 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
     over_queries = ratio_error(np.bincount(order.ravel(), gaps.ravel(), count), plays, clusters)
     error = crossed_error(order, gaps, clusters)
     value = float(gaps.mean())
+    se = error.value
     low, high = error.interval(value)
     p_value = error.p_value(value)
+    independent = len(np.unique(members[plays > 0]))
+    if independent < 2:  # the trials of one prompt tell nothing of other prompts, however alike they are
+        se = low = high = p_value = math.nan
     unknown = ""
     if measure == "cost" and gaps.any():
         paid = np.bincount(order.ravel(), (ours + theirs).ravel(), count)
@@ -212,12 +216,12 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         value=value,
         se_trials=float(standard_error(gaps.mean(axis=1))),
         se_queries=over_queries.value,
-        se=error.value,
+        se=se,
         low=low,
         high=high,
         p_value=p_value,
         queries=int((plays > 0).sum()),
-        independent=len(np.unique(members[plays > 0])),
+        independent=independent,
         unknown=unknown,
     )
 
