@@ -115,7 +115,10 @@ class DecisionPolicy(PointPolicy):
         return values
 
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
-        """Return weights and constants as one group; a policy without a train split has neither."""
+        """Return the layouts of weights and constants as one group, of which a state has both or neither.
+
+        A policy without a train split has neither.
+        """
         return ({"weights": states.learnt("trained", "width"), "constants": states.learnt("trained")},)
 
 

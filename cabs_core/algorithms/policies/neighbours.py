@@ -124,9 +124,9 @@ class PointPolicy(StaticPolicy):
         return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
-        """Return all arrays as one group; a policy without a train split has none of them.
+        """Return the layouts of the fitted arrays as one group, of which a state has all arrays or none.
 
-        The first array has a row for every train prompt or cluster.
+        A policy without a train split has none. The first array has a row for every train prompt or cluster.
         """
         shapes = {"ratings": ("trained",), self._ARRAYS[0]: ("rows", "width")}
         return ({name: states.learnt(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)

@@ -335,7 +335,11 @@ def _picked(key: _Identity, settings: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _derived(pool: ModelPool) -> dict[str, Any]:
-    """Return settings that follow from the stress condition: its effect on splits and on offline labels."""
+    """Return the settings `shift` and `labels`, which follow from the pool's stress condition.
+
+    `shift` is the condition if it changes the splits, otherwise `none`. `labels` is the condition if it
+    changes the offline labels, otherwise `true`.
+    """
     condition = pool.replay.condition
     return {
         "shift": condition if condition_that_changes(condition, "splits") else "none",

@@ -38,6 +38,9 @@ class Partition:
     def rows(self, missing: Sequence[str] = ()) -> list[dict[str, Any]]:
         """Return one row per policy: the played ones, best utility first, then the missing and the failed.
 
+        A row has policy, utility, se, regret, state in words, and seconds. The figures of a policy that was
+        not played are None.
+
         Args:
             missing: policies that were not played yet.
         """
