@@ -226,11 +226,19 @@ def test_results_are_asked_for_when_no_chain_is_under_way_nor_between_two_parts(
 def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
     tiny_pool: Path, instance, monkeypatch
 ) -> None:
+    now = [time.time()]
+    monkeypatch.setattr("time.time", lambda: now[0])
     first = tick(instance)
-    later = time.time() + 3601
-    monkeypatch.setattr("time.time", lambda: later)
-    (again,) = tick(instance, first.cursor).run_requests or []
-    assert again.run_key != (first.run_requests or [])[0].run_key
+    now[0] += 3599
+    assert not tick(instance, first.cursor).run_requests
+    now[0] += 1
+    second = tick(instance, first.cursor)
+    now[0] += 3600
+    keys = [
+        (result.run_requests or [])[0].run_key or ""
+        for result in (first, second, tick(instance, second.cursor))
+    ]
+    assert [key.split(":")[2] for key in keys] == ["1", "2", "3"]
     finished_stages()
     parts = tick(instance, first.cursor).run_requests or []
     assert {r.job_name for r in parts} == {REPLAY}  # not from the start
@@ -310,6 +318,66 @@ def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:
     broken_job.execute_in_process(instance=instance, raise_on_error=False)
     alert(instance, cursor, AlertResource())
     assert not LOGGED
+
+
+def test_a_failure_that_goes_on_is_told_again_after_a_day(instance, monkeypatch) -> None:
+    now = [time.time()]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    cursor = alert(instance, None, AlertResource())
+    told = []
+    for seconds in (1, 86_399, 1):
+        now[0] += seconds
+        broken_job.execute_in_process(instance=instance, raise_on_error=False)
+        cursor = alert(instance, cursor, AlertResource())
+        told.append(len(LOGGED))
+    assert told == [1, 0, 1]
+    alert(instance, cursor, AlertResource())
+    assert not LOGGED
+
+
+def fail_runs(instance: dg.DagsterInstance, partitions: list[str]) -> None:
+    """Let a run of each partition fail."""
+    for partition in partitions:
+        run = instance.create_run_for_job(broken_job, tags={"dagster/partition": partition})
+        instance.report_run_failed(run)
+
+
+def test_one_message_tells_twenty_failures_and_3000_characters_at_most(instance) -> None:
+    cursor = alert(instance, None, AlertResource())
+    fail_runs(instance, [str(number) for number in range(21)])
+    cursor = alert(instance, cursor, AlertResource())
+    (text,) = LOGGED
+    assert text.count(" failed:\n") == 20
+    cursor = alert(instance, cursor, AlertResource())
+    assert not LOGGED  # the one that did not fit counts as told
+    fail_runs(instance, ["x" * 2_000, "y" * 2_000])
+    alert(instance, cursor, AlertResource())
+    (text,) = LOGGED
+    assert len(text) == 3_000
+
+
+def test_a_tick_without_requests_says_why_in_1500_characters_at_most(tiny_pool: Path, instance) -> None:
+    cursor = tick(instance).cursor
+    for number in range(30):
+        tiny_pool.with_name(f"broken{number}.yaml").write_text(f"name: broken{number}\nnonsense: 1\n")
+    (reason,) = [tick(instance, cursor).skip_reason]
+    assert reason is not None
+    assert len(reason.skip_message or "") == 1500
+
+
+def test_sensors_look_every_ten_or_thirty_seconds_and_only_partitions_follow_from_the_start() -> None:
+    found = {
+        sensor.name: (sensor.minimum_interval_seconds, sensor.default_status.value)
+        for sensor in sensors(CabsResource(), AlertResource(), jobs())
+    }
+    assert found == {
+        "partitions_of_pools": (30, "RUNNING"),
+        "pool_files": (10, "STOPPED"),
+        "next_part": (10, "STOPPED"),
+        "results_after_failure": (10, "STOPPED"),
+        "results_after_cancel": (10, "STOPPED"),
+        "alerts": (30, "STOPPED"),
+    }
 
 
 @pytest.mark.slow
