@@ -128,6 +128,10 @@ def test_latencies_are_weighted_quantiles_of_known_calls() -> None:
     seconds[:20, 1] = np.nan
     switch = answer(replace(table, latencies=seconds)).rung("switch")
     assert (switch.latency_median, switch.latency_95) == (130.0, 139.0)
+    scores = table.scores.copy()
+    scores[20:, 0] = np.nan  # calls beyond the prompts that both models answered do not count
+    switch = answer(replace(table, scores=scores, latencies=seconds + 0.0)).rung("switch")
+    assert (switch.latency_median, switch.latency_95) == (None, None)
     seconds[:, 1] = np.nan
     switch = answer(replace(table, latencies=seconds)).rung("switch")
     assert (switch.latency_median, switch.latency_95) == (None, None)
@@ -171,7 +175,12 @@ def test_the_sure_end_of_each_model_has_its_share_of_the_error_by_holm() -> None
 
 @pytest.mark.parametrize(
     ("rates", "seed", "alike"),
-    [([0.7, 0.7, 0.2], 0, 1), ([0.7, 0.7, 0.6], 5, 2), ([0.7, 0.7, 0.66, 0.68, 0.64], 3, 4)],
+    [
+        ([0.7, 0.7, 0.2], 0, 1),
+        ([0.7, 0.7, 0.6], 5, 2),
+        ([0.7, 0.7, 0.64, 0.62], 3, 2),
+        ([0.7, 0.7, 0.66, 0.68, 0.64], 3, 4),
+    ],
 )
 def test_the_lower_end_of_a_picked_model_allows_for_those_that_may_be_as_good(
     rates: list[float], seed: int, alike: int
@@ -236,6 +245,22 @@ def test_the_cheapest_option_that_may_be_recommended_is_named_beside_a_better_on
     assert "cheapest" not in {note.code for note in found.notes}
     dear = answer(gain(0.2))
     assert (dear.recommended, dear.cheapest) == ("keep", "keep")
+
+
+def test_a_loss_against_the_best_of_two_models_counts_half_if_none_was_in_use() -> None:
+    """A model is worse at an error of .6 * .025 = .015, and the best model of two may be so by chance."""
+    table = table_of(drawn([0.8, 0.62], 100, seed=13), [0.2, 0.2])
+    assert 0.0075 < sample_of(table, 1).p_value_below(0.0) < 0.015
+    assert answer(table).rung("switch").word == Word.WORSE
+    assert answer(replace(table, today=None)).rung("switch").word == Word.UNKNOWN
+
+
+def test_a_loss_against_what_was_played_counts_in_full() -> None:
+    """Both models are compared with what was played, so that the p-value of the worse one is doubled."""
+    table = table_of(drawn([0.8, 0.62], 100, seed=15), [0.2, 0.2])
+    assert 0.00375 < sample_of(table, 1).p_value_below(0.0) < 0.0075
+    found = answer(replace(table, today=None, played=table.single(0)))
+    assert {rung.use: rung.word for rung in found.models} == {"today": Word.UNKNOWN, "a": Word.WORSE}
 
 
 def test_no_word_is_said_of_a_model_that_answered_a_special_kind_of_prompts() -> None:
