@@ -289,7 +289,7 @@ def _candidates(text: np.ndarray, code: np.ndarray, count: int) -> Iterator[tupl
         product = has_pair[part[:, 0]].multiply(has_pair[part[:, 1]])
         shared[start : start + len(part)] = np.asarray(product.sum(axis=1)).ravel()
     larger = np.maximum(size[compared[:, 0]], size[compared[:, 1]])
-    share = shared / np.maximum(larger, 1.0)
+    share = shared / larger
     for k in np.argsort(-share, kind="stable"):
         if share[k] < _PAIRS_KEPT:
             return

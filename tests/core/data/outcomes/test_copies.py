@@ -158,12 +158,34 @@ def test_a_form_is_common_above_ten_prompts_and_a_fiftieth_of_the_table(others: 
         assert any("same form" in text for text in copies_text(prompts, group)) == (count > most)
 
 
-def test_a_form_of_ten_prompts_may_still_be_of_a_template() -> None:
-    prompts = [*(f"please add {i} to the red sum" for i in range(10)), "please add 3 to the blue sum"]
-    assert len(set(near_copies(prompts).tolist())) == 1
+@pytest.mark.parametrize(("count", "others"), [(10, 0), (12, 587)])
+def test_a_form_that_is_not_common_may_still_be_of_a_template(count: int, others: int) -> None:
+    """12 prompts of the form are a fiftieth of 600."""
+    prompts = [*(f"please add {i} to the red sum" for i in range(count)), "please add 3 to the blue sum"]
+    group = near_copies([*prompts, *texts(others)])
+    assert len(set(group[: count + 1].tolist())) == 1
 
 
-@pytest.mark.parametrize(("others", "most"), [(300, 20), (1379, 21)])
+@pytest.mark.parametrize(("count", "groups"), [(36, 1), (41, 41)])
+def test_copies_up_to_a_fiftieth_of_the_table_stay_together_although_they_are_a_task(
+    count: int, groups: int
+) -> None:
+    """Of 2,000 prompts a fiftieth is 40, and more than 30 prompts of one template are a task."""
+    copies = [" ".join(changed(WORDS[:160].tolist(), (80,), 1000 + i)) for i in range(count)]
+    group = near_copies([*copies, *texts(2000 - count)])
+    assert len(set(group[:count].tolist())) == groups
+
+
+@pytest.mark.parametrize(("words", "alike"), [(12, True), (11, False)])
+def test_texts_of_twelve_words_and_more_are_copies_if_they_have_the_same_runs(
+    words: int, alike: bool
+) -> None:
+    """The longer text of 27 words has the runs of the shorter one, and is too long for one template."""
+    red, green, blue = WORDS[:3].tolist()
+    assert are_alike([red, green, blue] * 9, ([red, green, blue] * 4)[:words]) == alike
+
+
+@pytest.mark.parametrize(("others", "most"), [(100, 20), (300, 20), (1379, 21)])
 def test_a_template_is_a_task_above_twenty_prompts_and_a_share_of_the_table(others: int, most: int) -> None:
     """1,379 other prompts and 21 of the template are 1,400, of which 1.5 % is 21."""
     for count in (most, most + 1):
