@@ -184,9 +184,7 @@ class LoggedBundle:
             RouterError: as of `feedback`.
         """
         score = _number(score, "score", 1.0)
-        if cost is None:
-            cost = None
-        else:
+        if cost is not None:
             cost = _number(cost, "cost", MOST_CALL_USD)
         logged = self.named(caller=caller, **name)
         drawn = logged.kept or logged.id

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.group(cls=HelpGroup)
 def pool() -> None:
-    """Model pools: add, list, show, retire."""
+    """Model pools: add, list, show, retire, restore."""
 
 
 @pool.command("add")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 from collections.abc import Callable, Mapping
 from functools import cache
 from typing import Any
@@ -54,6 +56,17 @@ def run_until_interrupted(work: Callable[[CommandRunner], None]) -> CommandRunne
 
 class CommandRunner(ChainRunner):
     """Runner of a chain in the process of a command, or on the executor that `CABS_EXECUTOR` names."""
+
+    def make_results(self, first: str = "") -> None:
+        """Make the SQL models, reports and the leaderboard that can be made now, as `ChainRunner` does.
+
+        An ending interpreter searches all objects for garbage. That takes 2.5 s after a first run, whose
+        modules are loaded by now. They stay to the end of the process, so that search leaves them out.
+        DuckDB, which the SQL models load, prints a warning unless its own objects are searched.
+        """
+        if "duckdb" not in sys.modules:
+            gc.freeze()
+        super().make_results(first)
 
     def _executed(
         self,

@@ -367,9 +367,9 @@ def _costs(values: _Values, unit: str | None) -> tuple[np.ndarray, list[str]]:
     """Return ([n] costs in USD, NaN if there is none; a note if the costs were converted)."""
     if unit is None:
         return values.numbers("cost", "cost"), []
-    # The unit is known, so it is not looked for in the name of the column.
-    place = replace(values.place("cost"), name="cost")
-    costs = number_column(values.raw("cost"), "cost", place) / COST_UNITS[unit]
+    # The unit is known, so the name of the column is not searched for one.
+    place = replace(values.place("cost"), name="cost", given_unit=(unit, COST_UNITS[unit]))
+    costs = number_column(values.raw("cost"), "cost", place)
     return costs, [] if unit == "USD" else [f"costs are in {unit}: divided by {COST_UNITS[unit]:,g}"]
 
 

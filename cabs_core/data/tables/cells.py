@@ -90,6 +90,8 @@ class Place:
         rows: number of rows of a wide table, which are repeated for each of `models`.
         models: models of a wide table. Empty for any other table.
         parts: `Table.parts`: (file, number of its first row, number of rows) of each file.
+        given_unit: the unit, and the number of these units in a second or a USD, if something other than the
+            column's name says it.
     """
 
     origin: str
@@ -98,15 +100,19 @@ class Place:
     rows: int = 1
     models: tuple[str, ...] = ()
     parts: tuple[tuple[str, int, int], ...] = ()
+    given_unit: tuple[str, float] | None = None
 
     def unit(self, column: str) -> tuple[str, float]:
-        """Return the unit that the column's name says, and the number of these units in a second or a USD.
+        """Return the unit of the column's numbers, and the number of these units in a second or a USD.
 
-        A name such as `latency_ms` or `cost_cents` says a unit. Return ('', 1.0) if the name says none.
+        The unit is the given one, otherwise the one of a name such as `latency_ms` or `cost_cents`. Return
+        ('', 1.0) if none is given and the name says none.
 
         Args:
             column: what the column holds, such as latency or cost.
         """
+        if self.given_unit is not None:
+            return self.given_unit
         words = separated(self.name)
         units = _UNITS.get(column, ())
         return next(((unit, number) for name, unit, number in units if name.search(words)), ("", 1.0))
@@ -287,8 +293,8 @@ def number_column(
     """Return a column as float64, `[n]`, nan where a value is missing.
 
     The result has latencies in seconds, costs in USD and scores in [0, 1]. The column's name may say another
-    unit (`Place.unit`). The text of a cost may name its own unit, such as `$0.01` or `1.5 cents`, which then
-    holds instead of the unit of the name. A score may also be true or false, per cent (`87 %`), or a
+    unit, or the place a given one (`Place.unit`). The text of a cost may name its own unit, such as `$0.01` or `1.5 cents`, which then
+    holds instead. A score may also be true or false, per cent (`87 %`), or a
     word such as yes, no, pass, thumbs up or thumbs down.
 
     Args:

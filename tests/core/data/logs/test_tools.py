@@ -267,6 +267,7 @@ def test_a_path_chooses_by_value(tmp_path: Path) -> None:
         ({"spend": 1500}, {"cost": {"path": "spend", "unit": "micros"}}, 0.0015),
         ({"spend": 1500}, {"cost": {"path": "spend", "unit": "nano"}}, 1.5e-6),
         ({"spend": "1.5"}, {"cost": {"path": "spend", "unit": "cents"}}, 0.015),
+        ({"spend": "$0.015"}, {"cost": {"path": "spend", "unit": "cents"}}, 0.015),
         ({"costInCents": 1.5}, {"cost": "costInCents"}, 0.015),
         ({"costMicroUsd": 1500}, {"cost": "costMicroUsd"}, 0.0015),
         ({"cost": "1.5 cents"}, {}, 0.015),
