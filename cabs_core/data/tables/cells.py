@@ -293,9 +293,9 @@ def number_column(
     """Return a column as float64, `[n]`, nan where a value is missing.
 
     The result has latencies in seconds, costs in USD and scores in [0, 1]. The column's name may say another
-    unit, or the place a given one (`Place.unit`). The text of a cost may name its own unit, such as `$0.01` or `1.5 cents`, which then
-    holds instead. A score may also be true or false, per cent (`87 %`), or a
-    word such as yes, no, pass, thumbs up or thumbs down.
+    unit, or the place a given one (`Place.unit`). The text of a cost may name its own unit, such as `$0.01`
+    or `1.5 cents`, which then holds instead. A score may also be true or false, per cent (`87 %`), or a word
+    such as yes, no, pass, thumbs up or thumbs down.
 
     Args:
         column: what the column holds: score, cost, latency, propensity, n_input_tokens or n_output_tokens.
