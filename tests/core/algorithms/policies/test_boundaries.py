@@ -86,10 +86,12 @@ def test_a_forked_process_is_a_copy():
     read, write = os.pipe()
     child = os.fork()
     if not child:
-        os.write(write, policy.decide(stream().request(0, 0)).instance.encode())
+        os.write(write, json.dumps(policy.decide(stream().request(0, 0)).to_dict()).encode())
         os._exit(0)
     os.waitpid(child, 0)
-    assert os.read(read, 100).decode() != policy.instance
+    decision = Decision.from_dict(json.loads(os.read(read, 60_000)))
+    assert (len(policy.instance), len(decision.instance)) == (16, 32)
+    assert policy.update(decision, 1.0, 0.0)
 
 
 @pytest.mark.parametrize("name", [n for n in LEARNING if n != "lin_ucb_full"])
@@ -137,6 +139,8 @@ BROKEN = {
     "version": {"version": 1.5},
     "router": {"router": ""},
     "instance": {"instance": 7},
+    "short instance": {"instance": "x" * 15},
+    "long instance": {"instance": "x" * 33},
     "memory": {"memory": None},
 }
 
@@ -151,6 +155,92 @@ def test_altered_decisions_are_refused(name):
             policy.update(dataclasses.replace(decision, **change), **outcome)
         assert learned(policy) == before, what
     policy.update(decision, **outcome)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"router": ""}, "made by an unnamed router, this"),
+        ({"router": None}, "made by an unnamed router, this"),
+        ({"router": "x" * 41}, f"made by router {'x' * 37}..., this"),
+        ({"instance": "x" * 59}, f"Decision.instance is '{'x' * 56}...$"),
+    ],
+)
+def test_a_refused_decision_is_named_in_short(change, words):
+    policy = fresh("lin_ucb")
+    decision = policy.decide(stream().request(0, 0))
+    with pytest.raises(PolicyError, match=words):
+        policy.update(dataclasses.replace(decision, **change), 1.0, 0.0)
+
+
+@pytest.mark.parametrize("probability", [0.0, 1.1, float("nan")])
+def test_a_state_that_gives_an_impossible_probability_decides_nothing(probability, monkeypatch):
+    policy = fresh("lin_ucb")
+    chosen = policy.algorithm.choose(stream().request(0, 0))
+    monkeypatch.setattr(policy.algorithm, "choose", lambda request: (chosen[0], probability, *chosen[2:]))
+    with pytest.raises(PolicyError, match="load the last saved state"):
+        policy.decide(stream().request(0, 0))
+    assert policy.round == 0
+
+
+def test_decisions_are_counted_from_zero():
+    policy = fresh("lin_ucb")
+    assert [policy.decide(stream().request(t, t)).round for t in range(3)] == [0, 1, 2]
+    assert policy.round == 3
+
+
+def test_an_unknown_arm_and_the_last_one_are_not_removed():
+    policy = fresh("lin_ucb", 2)
+    with pytest.raises(PolicyError, match=f"cannot remove '{'x' * 77}...' from"):
+        policy.remove_arm("x" * 81)
+    policy.remove_arm("arm-0")
+    with pytest.raises(PolicyError, match="cannot remove 'arm-1'"):
+        policy.remove_arm("arm-1")
+    assert policy.arms == ["arm-1"]
+
+
+def test_the_last_arm_that_came_back_learns_nothing_of_earlier_decisions():
+    """All arms stand where they stood when the decision was made."""
+    policy = fresh("lin_ucb")
+    first = policy.decide(stream().request(0, 0))
+    chances = np.full(ARMS, 1 / ARMS)
+    of_last, of_first = (policy.redraw(first, arm, chances) for arm in (ARMS - 1, 0))
+    policy.remove_arm(f"arm-{ARMS - 1}")
+    policy.add_arm(f"arm-{ARMS - 1}")
+    assert tuple(policy.arms) == first.arms
+    assert not policy.update(of_last, 1.0, 0.0)
+    assert policy.update(of_first, 1.0, 0.0)
+
+
+def test_a_new_arm_is_expected_to_earn_what_the_one_that_it_resembles_does():
+    by_default, by_margin, by_less = (fresh("lin_ts") for _ in range(3))
+    for policy in (by_default, by_margin, by_less):
+        for t in range(20):
+            decision = policy.decide(stream().request(t, t))
+            policy.update(decision, **feedback(policy, t, decision))
+    by_default.add_arm("new", like="arm-0")
+    by_margin.add_arm("new", like="arm-0", margin=1.0)
+    by_less.add_arm("new", like="arm-0", margin=0.5)
+    assert learned(by_default) == learned(by_margin) != learned(by_less)
+
+
+def test_an_arm_resembles_an_arm_and_has_no_scored_prompts_beside_it():
+    policy = fresh("lin_ts")
+    before = learned(policy)
+    one = {"embeddings": np.ones((1, DIM)), "scores": np.ones(1)}
+    for given, words in (
+        ({"like": "unknown"}, "expected an arm, and no scored prompts"),
+        ({"like": "arm-0", **one}, "expected an arm, and no scored prompts"),
+        ({"embeddings": one["embeddings"]}, "give both or none"),
+        ({"scores": one["scores"]}, "give both or none"),
+        (one, "cannot start an arm from scored prompts"),
+    ):
+        with pytest.raises(PolicyError, match=words):
+            policy.add_arm("new", **given)
+    with pytest.raises(PolicyError, match="already an arm 'arm-0'"):
+        policy.add_arm("arm-0")
+    assert learned(policy) == before
+    assert (len(policy.arms), policy.version) == (ARMS, 0)
 
 
 @pytest.mark.parametrize("name", [n for n in ONLINE if policy_class(n).needs_context])

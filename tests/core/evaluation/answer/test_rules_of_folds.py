@@ -76,6 +76,23 @@ def test_a_loss_in_one_prompt_is_drawn_towards_the_gain_in_twenty(
     assert rule_for_all(table, groups[row]) == {"large": 1, "small": chosen}
 
 
+@pytest.mark.parametrize("copies", [1, 3])
+@pytest.mark.parametrize(("loss", "chosen"), [(0.195, 1), (0.205, 0)])
+def test_scattered_gains_count_with_their_own_variance(loss: float, chosen: int, copies: int) -> None:
+    """All figures of the test above are three times as large.
+
+    The 20 prompts of the large task differ from their mean by r = .3074, so that the variance of a difference
+    is 20 r^2 / 21 = 0.09.
+    """
+    gap = 0.45 - loss + 0.3074 * np.tile([1.0, -1.0], 11)[:21]
+    gap[0] = -loss
+    scores = np.column_stack([np.full(21, 0.4), 0.4 + gap])
+    groups = np.array(["small"] + ["large"] * 20)
+    row = np.repeat(np.arange(21), copies)
+    table = table_of(scores[row].tolist(), [[0.1, 0.1]] * len(row), clusters=row)
+    assert rule_for_all(table, groups[row]) == {"large": 1, "small": chosen}
+
+
 def test_a_task_without_answers_of_the_other_model_keeps_todays() -> None:
     table = constant([0.5, 0.9], [0.1, 0.1])
     groups = np.repeat(["t", "u"], 10)
