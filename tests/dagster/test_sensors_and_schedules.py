@@ -26,11 +26,11 @@ from cabs_core.pipeline.chain_order import Planner
 from cabs_core.pipeline.pages import OLDER_DATA, page_parts
 from cabs_dagster import partitions
 from cabs_dagster.due import planner_of
-from cabs_dagster.job_names import PREPARE, REPLAY, RESULTS
+from cabs_dagster.job_names import JOIN, PREPARE, REPLAY, RESULTS
 from cabs_dagster.jobs import jobs
 from cabs_dagster.resources import AlertResource, CabsResource
 from cabs_dagster.schedules import schedules
-from cabs_dagster.sensors import follow_up, report_failures, sensors, watch_pool_files
+from cabs_dagster.sensors import follow_up, keep_partitions, report_failures, sensors, watch_pool_files
 
 LOGGED: list[str] = []
 
@@ -244,6 +244,68 @@ def test_what_failed_is_asked_for_again_and_what_is_fresh_is_not(
     assert {r.job_name for r in parts} == {REPLAY}  # not from the start
 
 
+def test_a_pool_with_a_part_of_its_chain_under_way_is_not_asked_for(tiny_pool: Path, instance) -> None:
+    run = instance.create_run_for_job(
+        broken_job, status=dg.DagsterRunStatus.STARTED, tags={"cabs/pool": "tiny", "cabs/chain": "c"}
+    )
+    assert not tick(instance).run_requests
+    instance.report_run_canceled(run)
+    assert [request.partition_key for request in tick(instance).run_requests or []] == ["tiny"]
+
+
+def ended_run(instance: dg.DagsterInstance, job_name: str, tags: dict[str, str]) -> dg.RunStatusSensorContext:
+    """Return the context of a sensor that follows a run of a job."""
+
+    @dg.job(name=job_name)
+    def job() -> None:
+        breaks()
+
+    run = instance.create_run_for_job(job, tags=tags)
+    instance.report_run_failed(run)
+    event = instance.get_records_for_run(run.run_id).records[-1].event_log_entry.dagster_event
+    assert event is not None
+    return dg.build_run_status_sensor_context("next_part", event, instance, run)
+
+
+@pytest.mark.parametrize(
+    ("sensor_name", "job_name", "jobs_asked"),
+    [
+        ("next_part", PREPARE, [REPLAY, REPLAY]),
+        ("results_after_failure", PREPARE, []),
+        ("results_after_failure", JOIN, [REPLAY, REPLAY]),  # where no model could join, the rest goes on
+        ("results_after_cancel", REPLAY, []),
+    ],
+)
+def test_a_chain_goes_on_after_a_part_that_succeeded_and_after_models_that_could_not_join(
+    tiny_pool: Path, instance, sensor_name: str, job_name: str, jobs_asked: list[str]
+) -> None:
+    finished_stages()
+    found = {sensor.name: sensor for sensor in sensors(CabsResource(), AlertResource(), jobs())}
+    context = ended_run(instance, job_name, {"cabs/pool": "tiny", "cabs/chain": "c"})
+    asked = list(found[sensor_name](context))
+    assert [r.job_name for r in asked if isinstance(r, dg.RunRequest)] == jobs_asked
+
+
+def test_a_run_that_no_sensor_began_is_followed_by_nothing(tiny_pool: Path, instance) -> None:
+    finished_stages()
+    (sensor,) = (s for s in sensors(CabsResource(), AlertResource(), jobs()) if s.name == "next_part")
+    (skipped,) = sensor(ended_run(instance, PREPARE, {}))
+    assert isinstance(skipped, dg.SkipReason)
+    assert "not a part of a chain" in (skipped.skip_message or "")
+
+
+def test_partitions_that_follow_say_when_nothing_changed(tiny_pool: Path, instance) -> None:
+    def reason() -> str | None:
+        result = keep_partitions(logging_context(instance, None), ArtifactStore())
+        for event in result.asset_events:
+            instance.report_runless_asset_event(event)
+        return None if result.skip_reason is None else result.skip_reason.skip_message
+
+    assert [reason(), reason()] == [None, "all is known"]
+    instance.add_dynamic_partitions("rhos", ["9999"])  # no pool has this rho, and no file changed
+    assert [reason(), reason()] == [None, "all is known"]
+
+
 def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: Path, instance) -> None:
     def watch() -> tuple[list[str], list[str]]:
         """As the daemon does, which refuses some of what a sensor may ask for."""
@@ -296,10 +358,13 @@ def broken_job() -> None:
     breaks()
 
 
-@dg.asset(check_specs=[dg.AssetCheckSpec("sums", asset="checked")])
+@dg.asset(check_specs=[dg.AssetCheckSpec(name, asset="checked") for name in ("sums", "signs")])
 def checked() -> dg.MaterializeResult:
-    failed = dg.AssetCheckResult(passed=False, severity=dg.AssetCheckSeverity.WARN, description="2 is not 3")
-    return dg.MaterializeResult(check_results=[failed])
+    failed = dg.AssetCheckResult(
+        passed=False, check_name="sums", severity=dg.AssetCheckSeverity.WARN, description="2 is not 3"
+    )
+    passed = dg.AssetCheckResult(passed=True, check_name="signs")
+    return dg.MaterializeResult(check_results=[failed, passed])
 
 
 def alert(instance: dg.DagsterInstance, cursor: str | None, sent: AlertResource) -> str | None:
@@ -315,6 +380,7 @@ def test_failed_runs_and_checks_are_told_once_a_day(instance) -> None:
     (text,) = LOGGED
     assert "broken_job failed" in text and "the table is empty" in text
     assert "WARN: check sums of checked: 2 is not 3" in text
+    assert "signs" not in text
     broken_job.execute_in_process(instance=instance, raise_on_error=False)
     alert(instance, cursor, AlertResource())
     assert not LOGGED
