@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import DataError
+from cabs_core.base.statistics.paired import PairedSample
 from cabs_core.data.pool_files.goals import Goal
 from cabs_core.evaluation.answer import (
     Answer,
@@ -19,7 +20,10 @@ from cabs_core.evaluation.answer import (
     newest_fifth,
 )
 from cabs_core.evaluation.ope.data import LoggedData
-from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.evaluation.ope.estimators import direct, weights
+from cabs_core.evaluation.ope.evaluate import Overlap, evaluate, model_of
+from cabs_core.evaluation.ope.intervals import error_of, second_moment, sequence_half_width
+from cabs_core.evaluation.ope.models import folds
 
 TASKS = ("math", "mail", "sql", "law")
 PRICES = np.array([0.009, 0.003, 0.001])
@@ -86,6 +90,116 @@ def test_the_difference_to_what_was_played_is_the_doubly_robust_estimate() -> No
         assert rung.difference == pytest.approx(score.difference)
         assert rung.quality == pytest.approx(score.value)
         assert rung.usd_per_1000 == pytest.approx(1000 * estimate.row("dr", "cost").value)
+
+
+def with_log(table: LoggedTable, **fields: object) -> LoggedTable:
+    """Return the table of the same log with other fields."""
+    return LoggedTable.of(replace(table.data, **fields), table.tasks, table.today)
+
+
+def with_pmf(table: LoggedTable) -> LoggedTable:
+    """Return the table of a log that knows the probabilities of all models."""
+    return with_log(table, pmf=np.tile([0.4, 0.4, 0.2], (len(table.data), 1)))
+
+
+def check_contrast(table: LoggedTable, option: np.ndarray, other: np.ndarray, share: float) -> None:
+    """Compare a contrast with its formulas: contributions m + c e with the model's part m and the error e."""
+    data = table.data
+    rows = np.arange(len(data))
+    q = model_of(data, data.scores, folds(table.clusters), data.adaptive)
+    error = data.scores - q[rows, data.actions]
+    parts = []
+    overlaps = []
+    for played in (option, other):
+        if played is table.played:
+            parts.append((q[rows, data.actions], np.ones(len(data))))
+        else:
+            parts.append((direct(played, q), weights(played, data.actions, data.propensities)))
+            overlaps.append(Overlap.of(data, played, data.expected_pmf, table.clusters))
+    model, factor = (one - share * two for one, two in zip(*parts, strict=True))
+    if other is table.played:  # E[(w - s)^2] = E[w^2] - 2 s + s^2, where w is 1 on average
+        square = overlaps[0].square - 2.0 * share + share**2
+    else:
+        square = second_moment(option - share * other, data.expected_pmf, np.ones(len(data)))
+    size = min(overlap.n_eff for overlap in overlaps)
+    by_log = error_of(model, factor, error, table.clusters, square, size, cautious=data.pmf is None)
+    values = model + factor * error
+    plain = PairedSample.of(values, np.ones(len(data)), table.clusters)
+    wider = sequence_half_width(len(data)) / 1.959964 if data.adaptive else 1.0
+    found = table.contrast(np.ones(len(data)), values, option, other, share)
+    assert found.mean == pytest.approx(values.mean())
+    assert found.standard_error == pytest.approx(wider * max(plain.standard_error, by_log.value))
+    assert found.worst == pytest.approx(max(overlap.square for overlap in overlaps))
+    assert found.independent == pytest.approx(min(plain.independent, size))
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5, 0.9])
+@pytest.mark.parametrize("changed", [lambda table: table, with_pmf])
+def test_a_contrast_with_what_was_played_has_the_error_that_the_log_leads_to_expect(changed, share) -> None:
+    table = changed(drawn(3, 200, right=(0.85, 0.6, 0.3)))
+    check_contrast(table, table.single(1), table.played, share)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.5])
+@pytest.mark.parametrize("changed", [lambda table: table, with_pmf])
+def test_a_contrast_of_two_options_has_the_error_that_the_log_leads_to_expect(changed, share) -> None:
+    table = changed(drawn(4, 200, right=(0.85, 0.6, 0.3), clusters=2))
+    check_contrast(table, table.single(2), table.single(1), share)
+
+
+def test_a_contrast_of_a_log_that_learnt_holds_at_every_length_of_the_log() -> None:
+    table = with_log(drawn(3, 200), adaptive=True)
+    check_contrast(table, table.single(1), table.played, 1.0)
+
+
+def test_a_contrast_takes_all_of_the_other_option_and_only_prompts_of_positive_weight() -> None:
+    table = drawn(3, 200)
+    values = np.linspace(-0.5, 1.0, 200)
+    ones = np.ones(200)
+    whole = table.contrast(ones, values, table.single(1), table.single(2))
+    assert whole == replace(
+        table.contrast(ones, values, table.single(1), table.single(2), 1.0),
+        tops=whole.tops,
+        bottoms=whole.bottoms,
+        counts=whole.counts,
+    )
+    unknown = table.single(1)
+    unknown[100:] = np.nan
+    half = table.contrast((np.arange(200) < 100).astype(float), values, unknown, table.single(2))
+    assert half.clusters == 100
+    assert half.mean == pytest.approx(values[:100].mean())
+    assert half.standard_error > 0
+
+
+def test_a_contrast_of_what_was_played_with_itself_is_that_of_a_table() -> None:
+    table = drawn(3, 200)
+    found = table.contrast(np.ones(200), np.zeros(200), table.played, table.played)
+    assert (found.mean, found.standard_error, found.worst, found.independent) == (0.0, 0.0, 1.0, 200.0)
+
+
+def test_a_log_without_propensities_has_plain_contrasts() -> None:
+    table = drawn(3, 200, known=False)
+    values = np.linspace(-0.5, 1.0, 200)
+    found = table.contrast(np.ones(200), values, table.single(1), table.played)
+    plain = PairedSample.of(values, np.ones(200), table.clusters)
+    assert (found.standard_error, found.worst) == (plain.standard_error, 1.0)
+
+
+def test_a_rule_may_choose_a_model_that_was_asked_five_times_in_a_task() -> None:
+    table = drawn(3, 200, chances=(1.0, 0.0, 0.0))
+    actions = table.data.actions.copy()
+    actions[:9] = 1
+    groups = np.array(["five"] * 5 + ["four"] * 195)
+    found = with_log(table, actions=actions).supported(1, groups)
+    assert found.tolist() == [True] * 5 + [False] * 195
+
+
+def test_prompts_that_are_judged_have_the_share_1_and_the_log_played_one_model_on_each() -> None:
+    table = drawn(3, 200)
+    weights_of_some = table.single(1)
+    weights_of_some[150:] = np.nan
+    assert table.play(weights_of_some)[0].tolist() == [1.0] * 150 + [0.0] * 50
+    assert table.played.sum(axis=1).tolist() == [1.0] * 200
 
 
 def test_keep_is_what_the_log_itself_earned_and_paid() -> None:
