@@ -58,7 +58,7 @@ class ChainRunner(ABC):
         notify: called with each line for the user.
     """
 
-    #: whether the runner pays for calls that are missing
+    #: True if the runner pays for calls that are missing
     pays = True
 
     def __init__(
@@ -231,11 +231,13 @@ class ChainRunner(ABC):
     def _pass_idle_kinds(self, parts: Sequence[Part], done: set[Kind]) -> set[Kind]:
         """Tell the user if nothing is due of stages or replays, the kinds in `_NAMES`.
 
-        Return all kinds of which nothing is due and the kind of the next parts, which need no second look.
-
         Args:
             parts: the parts that are made next, all of one kind. Empty: nothing is due.
             done: kinds that were looked at before.
+
+        Returns:
+            The kind of the parts and all kinds before it that are not in `done`. The caller adds them to
+            `done`.
         """
         if parts:
             next_kind = KINDS.index(parts[0].kind)
@@ -300,7 +302,7 @@ class ChainRunner(ABC):
         return _Request(part.pool, config, f"{', '.join(part.assets)} ({why})")
 
     def _is_known(self, asset: str, partition: str | None) -> bool:
-        """Return whether the instance has a materialization of an asset, which its UI shows."""
+        """Return True if the instance has a materialization of an asset, which its UI shows."""
         key = key_of(asset)
         if partition is None:
             return self.instance.get_latest_materialization_event(key) is not None

@@ -19,8 +19,8 @@ Endpoint = Callable[[Request], Awaitable[Response]]
 def guarded(endpoint: Endpoint, dialect: str = "chat") -> Endpoint:
     """Return an endpoint that answers known callers only, and every error in the words of a dialect.
 
-    The endpoint sets `request.state.id` and `request.state.caller`, counts the request against the caller's
-    limit, and names the request's id in every answer.
+    The returned endpoint sets `request.state.id` and `request.state.caller`, counts the request against the
+    caller's limit, and names the request's id in every answer.
     """
 
     async def endpoint_guarded(request: Request) -> Response:
@@ -64,7 +64,7 @@ def _answer_of_error(error: Exception, request: Request, dialect: str) -> JSONRe
 
 
 def _error_answer(refused: Refused, dialect: str) -> JSONResponse:
-    """Return the error as JSON in the form of a dialect, with the time of the next try in a header."""
+    """Return the error as JSON in the form of a dialect, with its `retry-after` as a header if it has one."""
     headers = {}
     if refused.retry_after is not None:
         headers["retry-after"] = str(refused.retry_after)

@@ -43,7 +43,8 @@ SMALL = 8 << 10
 COUNTED = 64 << 10
 #: bytes of such bodies, and of such answers, that a key may have in a worker; further ones wait unread
 BYTES_BY_KEY = 32 << 20
-#: bytes of an upstream's whole answer, unpacked; a packed one, or one of unknown length, counts as so many
+#: most bytes of an upstream's whole answer, unpacked; an answer that comes packed or without its length
+#: counts as this many bytes
 ANSWER = 32 << 20
 #: bytes of an event that a stream holds and reads; a longer one passes on in pieces, unread
 EVENT = 512 << 10

@@ -19,7 +19,8 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
     Raises:
         ProvenanceError: the pool's chain has not been run, or not on the data at hand.
         ResultError: no replay is in the marts.
-        DataError: see `goal_of_pool`.
+        DataError: the goal names a model or asks for latencies that the table does not have, or the pool has
+            no answer.
     """
     pool = chain.pool.name
     older = None if anyway else chain.older_figures()
@@ -53,7 +54,7 @@ def check_fulfilled(answer: GoalAnswer, otherwise: str) -> None:
         otherwise: how to have a router all the same, in words.
 
     Raises:
-        RouterError: another option fulfils the goal, or none does.
+        RouterError: another option fulfils the goal, none does, or noise may explain that the router does.
     """
     if answer.policy is None or not answer.confirmed:
         raise RouterError(f"no router fulfils the goal {answer.goal!r}: {otherwise}")

@@ -57,8 +57,8 @@ class AskAgain:
 def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
     """Choose the prompts that every model should answer.
 
-    Prompts are drawn at random, at most one of each cluster. Each task gets its share of them, but at least
-    as many as a task needs for a row of its own.
+    Clusters are drawn at random, and the first prompt of each one is taken. Each task gets its share of the
+    prompts, but at least as many as a task needs for a row of its own, if it has so many clusters.
 
     Returns:
         None if an option is recommended instead of today's choices, or if no option has the word "cannot
@@ -92,7 +92,8 @@ def prompts_to_ask(found: PoolAnswer) -> AskAgain | None:
 def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
     """Return the number of prompts that, with chance `_CHANCE`, show an equally good model to be as good.
 
-    Shown is that the model loses less than the tolerance. The number is rounded up.
+    Shown is that the model loses less than the tolerance. The number is rounded up and at least the
+    `smallest_task` of the answer's options.
     """
     options = found.options
     tail = options.level / 2 / max(len(table.models) - 1, 1)

@@ -54,9 +54,9 @@ class ChosenPolicy:
     Attributes:
         policy: name of the chosen policy.
         rho: cost sensitivity at which the policy was chosen.
-        rows: one dict per candidate: `policy`, `utility` (mean clipped utility on validation), `se` (over
-            queries), `lead` and `lead_se` (paired difference to the best single model of the train split),
-            and `n`, the number of queries.
+        rows: one dict per candidate: `policy`, `utility` (mean clipped utility on validation), `se` (its
+            standard error over clusters), `lead` and `lead_se` (paired difference to the best single model of
+            the train split), and `n`, the number of queries.
         failed: {policy: reason} of candidates that could not be played.
     """
 
@@ -190,7 +190,7 @@ def build_bundle(
             validation.
         rho: cost sensitivity. None takes the pool's.
         epsilon: share of uniform exploration. None takes the pool's.
-        mode: `route`, `shadow` or `guarded`.
+        mode: `route`, `shadow` or `guarded` (`RouterOptions.mode`).
         free: models that cost nothing, beside those of the pool. A mean cost of 0 is refused for other
             models, because the price is usually missing.
         prompts: True keeps some train prompts for explanations.

@@ -57,7 +57,9 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         * `arm_sets`, the models from when on: `since`, `bundle`, `arms`;
         * `answered`, all answered calls and their cost (`bills.all_calls`);
         * `gaps`, recent scores against expected ones, by model (`recent_scores`);
-        * `arms`, one dict per model;
+        * `arms`, one dict per model: `model`, `decisions`, `share` of all decisions, `scored` (decisions with
+          a score), their `mean_score` and `mean_cost` (None without a score), `failed`, `calls`, and `curve`,
+          the mean scores of `PARTS` equal parts of time order;
         * `curve`, mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order;
         * `unscored`, decisions whose score is wanted and has not come, and `unscored_old`, those of them that
           are older than `PATIENCE`;
@@ -280,7 +282,8 @@ def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
 def _model_problems(rows: Sequence[dict[str, Any]], decisions: int) -> list[str]:
     """Return a sentence for each model that was never played, or that failed in most of its calls.
 
-    The first needs 50 decisions a model, the second 20 calls of the model.
+    A model counts as never played if all models together have at least 50 decisions for each model in the
+    rows. Failures count from 20 calls of the model on.
 
     Args:
         rows: rows of `arms` in the report.
@@ -399,8 +402,8 @@ def _means_of_parts(values: Sequence[float] | np.ndarray) -> list[float]:
 def _checkpoint(bundle: str, place: Path | None) -> dict[str, int] | None:
     """Return how far the checkpoint of a bundle has read the log, or None if there is no readable one.
 
-    `counted` and `applied` are the learner's `last_decision` and `last_reward`. `learnt` and `passed` are
-    counts of the same name.
+    `counted` and `applied` are the learner's `last_decision` and `last_reward`. `learnt` and `passed` are the
+    learner's counts of the same names.
 
     Args:
         place: folder of the checkpoints of all bundles. None if the log has no such folder.

@@ -204,8 +204,9 @@ class Pacer:
 
         Args:
             cost: USD >= 0.
-            answered: True if the call answered its request. Another attempt answers it otherwise, and only
-                the attempt that answers brings an allowance.
+            answered: True if the call answered its request. A target per request allows money for such calls
+                alone, since another attempt answers the request otherwise. A target per day accrues with
+                time.
         """
         self._begin_day(int(self._clock() // SECONDS_PER_DAY))
         self._today.add(int(answered), cost, 0.0)
@@ -243,8 +244,9 @@ class Pacer:
     def problem(self) -> str | None:
         """Return a sentence if the target cannot be met, with the cost of calls at the highest rho.
 
-        Shown by `TELLING` calls at that rho, or before `TELLING` calls in all by the expected cost of a
-        request. Return None if nothing shows that the target cannot be met.
+        The target cannot be met if at least `TELLING` calls since rho reached its highest value cost more
+        than was allowed for them. Before `TELLING` calls in all, a target per request cannot be met if it
+        lies below `budget.least`. Return None in all other cases.
         """
         highest = self._at_highest_rho
         target = self.budget.per_request
@@ -287,7 +289,10 @@ class Pacer:
         return self.rho
 
     def _allowance(self, calls: int) -> float:
-        """Return the USD that the budget allows for calls that answered since the last time."""
+        """Return the USD that the budget allows for calls that answered, or by day for the time that passed.
+
+        The time is counted from the last call of this method.
+        """
         if self.budget.per_request is not None:
             return calls * self.budget.per_request
         now = max(self._clock(), self._last)  # a clock that went back grants nothing twice

@@ -225,11 +225,10 @@ class NetworkBatch:
 
 
 class LastLayerCovariance:
-    """Covariances A^-1 of every (network, arm) on the hidden features phi = [hidden / sqrt(h), 1], which give
-    the confidence widths of NeuralUCB.
+    """Covariances A^-1 of every (network, arm), which give the confidence widths of NeuralUCB.
 
-    The width is sqrt(penalty phi'A^-1 phi), as in NeuralUCB (its sqrt(lambda g'Z^-1 g / m)), so at first it
-    does not depend on the penalty.
+    The features are phi = [hidden / sqrt(h), 1]. The width is sqrt(penalty phi'A^-1 phi), as in NeuralUCB
+    (its sqrt(lambda g'Z^-1 g / m)), so at first it does not depend on the penalty.
 
     Attributes:
         inverse: A^-1, float64 [n, K, h + 1, h + 1], which starts at I / penalty.

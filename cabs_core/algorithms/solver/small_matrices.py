@@ -40,7 +40,10 @@ def _finish(
     acc: Vector,
     scale: float,
 ) -> None:
-    """Add the terms of beta and hub to the delta term `acc` of vector c of row i; store it in M and A."""
+    """Store vector c of row i of the matrix of `build` in M and A, from its first term `acc`.
+
+    The other terms of the matrix, which have beta and the row `hub`, are added here.
+    """
     at = (i * C + c) * WIDTH
     acc = acc + ws[beta + i] * load(ws, GT + at) + load(ws, G + at) * load(ws, beta + c * WIDTH)
     acc = acc - (ws[hub + i] * scale) * load(ws, hub + c * WIDTH)

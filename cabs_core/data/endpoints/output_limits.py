@@ -94,7 +94,10 @@ class OutputLimits(NamedTuple):
         return cls(field, tokens, nested, thoughts, answers, unsound)
 
     def most(self, tokens: float) -> float:
-        """Return the most tokens that one answer and its thoughts have if the answer's limit is `tokens`."""
+        """Return the most tokens that one answer and its thoughts have if the answer's limit is `tokens`.
+
+        A larger `nested` takes the place of `tokens`, and `thoughts` is added.
+        """
         return max(tokens, self.nested) + self.thoughts
 
 
@@ -114,6 +117,8 @@ def output_fields_of(body: Mapping[str, Any]) -> list[str]:
 
 def _named_values(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[tuple[str, str, Any, int]]:
     """Yield (folded name, path, value, depth) of every field that `_KINDS` names, also in nested objects.
+
+    Fields of the body in `_OTHER_FIELDS` are skipped, and so is what stands deeper than `_DEPTH` objects.
 
     Args:
         path: names of the objects around `fields`, each with a dot after it; '' for the body itself.

@@ -79,8 +79,8 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
         mirror: a local folder that is read instead of the network.
 
     Raises:
-        DataError: the file is not found, there is neither a network nor a cached copy, or size or SHA-256
-            differ (both values are named).
+        DataError: the file is not found, there is neither a network nor a cached copy, size or SHA-256
+            differ (both values are named), or the lock record is damaged.
         StorageError: the disk is full or may not be written to.
     """
     known = _Expectation(file)
@@ -94,7 +94,10 @@ def fetch(file: RemoteFile, *, mirror: str | None = None) -> VerifiedFile:
 class _Expectation:
     """Size, SHA-256 and revision that a file must have: by its pin, or by the record of its first download.
 
-    Each repository has one record file.
+    Each repository on the hub has one record file, and so has each folder of an https address.
+
+    Raises:
+        DataError: the record file is damaged.
     """
 
     def __init__(self, file: RemoteFile) -> None:

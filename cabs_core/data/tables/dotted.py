@@ -21,7 +21,8 @@ _GAP = re.compile(r"(?<=[}\]])\s+(?=[{\[])")
 def at(record: Any, path: str) -> Any:
     """Return the value at a dotted path of nested mappings and lists, and of JSON in a text.
 
-    A key may itself hold dots. `[path=value]` chooses the items of a list that have the value at the path.
+    A key may itself hold dots. A number is the index of an item of a list; a negative one counts from the
+    end. `[path=value]` chooses the items of a list that have the value at the path.
     The last of them that has something at the rest of the path counts. Return None if the path leads
     nowhere.
     """

@@ -89,10 +89,11 @@ class Pair:
 def quality_of(
     table: ScoredTable, pair: Pair, weights: np.ndarray, other: np.ndarray, *, share: float = 1.0
 ) -> Difference:
-    """Return the score of an option less `share` times another option's score, on the prompts of a pair.
+    """Return the mean of an option's score less `share` times another option's score, with its error.
 
-    If people scored some answers beside the judge, the difference is one of people's scores
-    (`statistics.people.corrected_sum`). For a log it is estimated (`LoggedTable.contrast`).
+    The mean is over the prompts of a pair; NaN if all their weights are 0. If people scored some answers of
+    the table beside the judge, the mean estimates the difference in people's scores
+    (`statistics.people.corrected_sum`). On a log the mean is an off-policy estimate (`LoggedTable.contrast`).
 
     Args:
         table: scored answers.
@@ -131,7 +132,8 @@ class CostComparison:
         cost, other_cost: mean USD of a request in the table.
         draws, other_draws: `[draws]` mean USD of a request in each bootstrap draw.
         dearest: share of the costs that the `DEAREST` dearest clusters hold, the larger one of both options.
-        independent: effective number of clusters by their costs (Kish 1965), the smaller one of both options.
+        independent: effective number of clusters (Kish 1965), the smallest one by the costs of either option
+            and by the weights of the prompts.
         ratio_acceleration, saving_acceleration: accelerations of ratio and saving (`acceleration_of`).
     """
 
@@ -311,8 +313,9 @@ def cross_fitted_factor(quality: Difference, table: ScoredTable, played: Decisio
     """Return the error of a cross-fitted option's difference as a multiple of the error of `quality`.
 
     The multiple is `CROSS_FITTED`, since the folds share prompts that options are made from. An exported
-    option may decide otherwise than its folds, so if it is known, the standard error of the difference
-    between both is added (as a sum of squares).
+    option may decide otherwise than its folds. If `played.exported` is known, the multiple is therefore the
+    root of the sum of two squares: `CROSS_FITTED`, and the standard error of the difference between the
+    exported option and the folds in units of the error of `quality`.
     """
     if played.exported is None:
         return CROSS_FITTED

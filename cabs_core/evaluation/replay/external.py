@@ -54,7 +54,7 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
         policy: the object.
         name: its name for messages.
         stream: arrays of the replay.
-        lane: the trial, in which the played arms are written.
+        lane: the trial, into which the played arms and their propensities are written.
         keys: parts of the key of the random stream that arms are drawn from.
 
     Raises:

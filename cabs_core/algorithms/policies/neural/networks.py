@@ -52,7 +52,7 @@ class Shape:
         dim, hidden, arms, experts: d, h, K and M.
         rate: learning rate of Adam. penalty: pull towards the first weights.
         batch: B. updates: Adam steps after every reward. output: prediction of an untrained network.
-        wide: numbers of the experts that use confidence widths. copies: number of values of gamma_IX.
+        wide: indices of the experts that use confidence widths. copies: number of values of gamma_IX.
         device: `cpu` or `cuda`.
     """
 
@@ -141,8 +141,9 @@ def _learn_lanes(
     history_y: np.ndarray,
     history_w: np.ndarray,
 ) -> None:
-    """Let lanes with due[lane] learn an outcome: update biases and experts' weights, add a row to the
-    history.
+    """Let lanes with due[lane] learn an outcome.
+
+    Biases and experts' weights are updated, and the histories of these lanes get a row.
     """
     values = parts.model.theta
     squares = parts.model.inverse
