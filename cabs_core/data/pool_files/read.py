@@ -179,10 +179,10 @@ class PoolFile:
         """Return the text of the file with its name written out and its relative paths made absolute.
 
         A copy with this text in another folder means the same pool. Comments and layout stay. The path of a
-        table in CABS_DATA_DIR stays relative.
+        table, or of the scores of a log, in CABS_DATA_DIR stays relative.
 
         Raises:
-            PoolError: the source reads a table, and the table is not there.
+            PoolError: the table of the source, or the scores of its log, are not there.
         """
         text = self.path.read_text(encoding="utf-8-sig")
         replacements = []
@@ -204,7 +204,7 @@ class PoolFile:
         """Return {place in the pool file: absolute path} of the paths that are relative to the pool file.
 
         Raises:
-            PoolError: the source reads a table, and the table is not there.
+            PoolError: the table of the source, or the scores of its log, are not there.
         """
         paths: dict[plain_yaml.Place, Path] = {}
         mirror = self.mirror_path()
@@ -214,6 +214,18 @@ class PoolFile:
             table = self.table_path()
             if table == self._path_beside(self._written_path):
                 paths["source", "path"] = table
+        source = self.pool.source
+        scores = self.scores_path()
+        if isinstance(source, LogSource) and source.scores and scores == self._path_beside(source.scores):
+            paths["source", "scores"] = scores
+        log = self.log_file
+        if log is not None:
+            if ("router", "log") in self.document.spans:  # the file gives only the path of the log
+                paths["router", "log"] = Path(log.path)
+            else:
+                paths["router", "log", "path"] = Path(log.path)
+            if log.scores is not None:
+                paths["router", "log", "scores"] = Path(log.scores)
         for place, written in self.collect_files().items():
             paths[place] = self._path_beside(written)
         return paths
@@ -268,10 +280,11 @@ class PoolFile:
     def external_files(self) -> dict[str, str]:
         """Return {name: SHA-256} of the files that the pool's source reads.
 
-        These are the table with the scores of a log and the upstreams file, or the files of a mirror.
+        These are the table, the scores of a log and the upstreams file that `collect` names. If the source
+        reads no table, these are the files of its mirror.
 
         Raises:
-            PoolError: the table is not there.
+            PoolError: the table or the scores are not there.
         """
         if sources()[self.pool.source.kind].table:
             hashes = _hashes("table", self.table_path())
@@ -409,10 +422,10 @@ def _parse(path: Path, text: str) -> _Parsed:
 
 
 def _check_policies(path: Path, document: plain_yaml.Document, pool: ModelPool) -> None:
-    """Refuse the name of an unknown policy or preset.
+    """Check the names of the policies and presets that a pool file names.
 
     Raises:
-        PoolError: with the line of the name.
+        PoolError: a policy or preset is unknown. The message has the line of the name.
     """
     entries = document.data.get("policies") or []
     # one entry with a sweep over options stands for several policies

@@ -173,6 +173,26 @@ def test_a_copy_of_a_pool_file_means_the_same_pool(tmp_path: Path) -> None:
     )
 
 
+def test_a_copy_of_a_pool_file_reads_the_same_logs_and_scores(tmp_path: Path) -> None:
+    """The log of the traffic, its scores, and the scores of a log are files beside the pool file too."""
+    for name in ("t.csv", "s.csv"):
+        (tmp_path / name).write_text("prompt,model,score,cost\n")
+    path = tmp_path / "m.yaml"
+    for text, names in (
+        ("source: {kind: logs, path: t.csv, scores: s.csv}\n", ("t.csv", "s.csv")),
+        ("source: {kind: file, path: t.csv}\nrouter: {log: log.db}\n", ("t.csv", "log.db")),
+        (
+            "source: {kind: file, path: t.csv}\nrouter: {log: {path: log.db, scores: s.csv}}\n",
+            ("t.csv", "log.db", "s.csv"),
+        ),
+    ):
+        path.write_text(text)
+        expected = text
+        for name in names:
+            expected = expected.replace(name, f'"{tmp_path}/{name}"')
+        assert load_pool_file(path).portable_text() == f"name: m\n{expected}"
+
+
 def test_messages_are_bounded_and_harmless() -> None:
     message = str(CabsError("x" * 1_000_000 + "the end"))
     assert len(message) <= CabsError.LONGEST and message.endswith("the end") and " ... " in message
