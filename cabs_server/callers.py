@@ -73,6 +73,7 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
     """Return {name: key} of `name=key,name=key`. One key may stand without a name, and is called `default`.
 
     Args:
+        text: value of the environment variable. None or an empty text gives no keys.
         variable: name of the environment variable, for error messages.
 
     Raises:
@@ -103,7 +104,7 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
 
 @lru_cache(maxsize=256)  # every request asks for the same few names
 def is_local(host: str) -> bool:
-    """Return True if an address or name, with or without a port, is this machine."""
+    """Return True if a host, with or without a port, is a loopback address or `localhost`."""
     names = [host]
     if _WITH_PORT.search(host):
         names.append(host.rpartition(":")[0])
@@ -184,7 +185,7 @@ def _refuse_proxy(request: Request) -> None:
 
 
 def request_id(request: Request) -> str:
-    """Return the client's `x-request-id` if it is short and printable, otherwise a new id."""
+    """Return the client's `x-request-id` if it is 1 to 128 visible ASCII characters, otherwise a new id."""
     sent = request.headers.get("x-request-id", "")
     if _REQUEST_ID.fullmatch(sent):
         return sent

@@ -1,6 +1,6 @@
 """Access to an object store such as `s3://bucket/prefix`, or to any other fsspec URL.
 
-Errors of all drivers become StorageError.
+Errors of all drivers become StorageError in a block under `Bucket.reaching`.
 """
 
 from collections.abc import Iterable, Iterator
@@ -48,7 +48,7 @@ class Bucket:
         self.root = str(root).rstrip("/")
 
     def path(self, *names: str) -> str:
-        """Path of a file or a prefix below this one, in the notation of `fs`."""
+        """Return the path of a file or a prefix below this prefix, in the notation of `fs`."""
         return "/".join((self.root, *names))
 
     @contextmanager

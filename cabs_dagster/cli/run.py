@@ -22,7 +22,12 @@ OBJECTS_BETWEEN_COLLECTIONS = 50_000
 @policies_option
 @click.option("--force", is_flag=True, help="Compute everything again although nothing changed.")
 @click.option("--no-report", is_flag=True, help="Stop after the replays.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: {pool, seconds, runs, report, missing}.")
+@click.option(
+    "--json",
+    "as_json",
+    is_flag=True,
+    help="Print JSON: {pool, seconds, runs, report, missing, verdict, why, newest, goal}.",
+)
 @on_signal(end)
 def run(
     pool: str, rhos: str | None, policies: str | None, force: bool, no_report: bool, as_json: bool

@@ -73,7 +73,7 @@ class Oracles:
     arm_map: ArmMap | None = None
 
     def use(self, lists: NeighbourLists | None) -> None:
-        """Let predictors take neighbours among the train prompts from these lists, None for no lists."""
+        """Let predictors take neighbours among the train prompts from these lists. None lets them search."""
         for predictor in self.predictors.values():
             predictor.use(lists)
 
@@ -150,7 +150,8 @@ class Oracles:
         """Predict the scores of all arms once the score of an anchor is known: `[n, K anchors, K]` in [0, 1].
 
         Args:
-            scores: observed scores `[n, K]` of the arms as anchors. model: candidate; None: the chosen one.
+            scores: observed scores `[n, K]` of the arms as anchors. model: `network`, `correlation` or
+                `blend`. None takes the chosen one.
             predicted: `trained_scores` of these rows, if they are known; None to compute them.
         """
         model = model or self.chosen["propagation"]
@@ -269,8 +270,11 @@ class Oracles:
         return out
 
     def save(self, folder: str | Path) -> Path:
-        """Write everything into `folder` (replaced as a whole): oracles.json, README.md (the model card),
-        network.safetensors, arrays.safetensors and one folder per static predictor."""
+        """Write everything into `folder`, which is replaced as a whole, and return its path.
+
+        The files are oracles.json, README.md (the model card), arrays.safetensors, network.safetensors if
+        there is a network, and below `predictors` one folder per static predictor and one for the costs.
+        """
         arrays = {
             "pca.center": self.pca.center,
             "pca.basis": self.pca.basis,

@@ -251,7 +251,7 @@ def contrast_error(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def held_out_part(n: int, seed: int) -> np.ndarray:
-    """Draw about a tenth of n rows (at least one) by `seed`; return bool `[n]`."""
+    """Draw a tenth of n rows, rounded down but at least one; return bool `[n]`, True for the drawn rows."""
     part = np.zeros(n, dtype=bool)
     part[np.random.default_rng([seed, 20]).permutation(n)[: max(1, n // 10)]] = True
     return part

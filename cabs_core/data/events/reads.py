@@ -86,19 +86,20 @@ class EventReads:
         return sorted((float(known["ts"]), bundle, list(known["arms"])) for known, bundle in sets)
 
     def noted(self, name: str) -> str | None:
-        """Return the text under a name in `about`, or None if there is none."""
+        """Return the text under a name in the table `about`, or None if the table has no such name."""
         row = self._one("SELECT value FROM about WHERE name = ?", (name,))
         if row:
             return str(row[0])
         return None
 
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
-        """Return the newest decision with an id, or None if there is none.
+        """Return the newest decision with an id that was not taken back, or None if there is none.
 
         Args:
             caller: key whose decisions are searched, since clients choose ids and two may choose one. None
                 searches all decisions.
-            where: one of id, response_id, call_id, session or kept, with its value.
+            where: one of id, response_id, call_id, session or kept, with its value. `kept` is the id of the
+                decision whose model a later turn kept.
         """
         ((column, value),) = where.items()
         assert column in NAMED
@@ -149,7 +150,8 @@ class EventReads:
             bundles: ids of the bundles.
 
         Returns:
-            (number of the newest decision of the log, {arm: number of draws}). Removed decisions count.
+            (number of the newest decision of the log, or `after` if that is larger; {arm: number of draws}).
+            Decisions whose rows were removed count, decisions that were taken back do not.
         """
         marks = ", ".join("?" * len(bundles))
 
@@ -212,10 +214,10 @@ class EventReads:
         return map(_lesson, self.database.stream(f"{_LESSONS} ORDER BY d.seq"))
 
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
-        """Return the newest decisions whose score is wanted and has not come.
+        """Return the newest decisions with an answer whose score is wanted and has not come, newest first.
 
-        The decisions are ordered by time and not by how much they would teach. The first decisions of the
-        list are then a fair sample of the marked decisions.
+        The decisions are not ordered by how much they would teach, so that the first of them are a fair
+        sample of all decisions whose score is wanted.
 
         Args:
             limit: most decisions that are returned.
@@ -259,10 +261,10 @@ class EventReads:
         ]
 
     def failures(self, bundle: str) -> list[tuple[str, str, int, float]]:
-        """Return (arm, reason, number of calls, time of the last) of failures and refusals, ten at most.
+        """Return (arm, reason, number of calls, time of the last) of failures and refusals.
 
-        Reasons that differ only in numbers other than an HTTP status count together, under the most frequent
-        reason.
+        The ten with the most calls are returned, in this order. Reasons that differ only in numbers other
+        than an HTTP status count together, under the most frequent reason.
         """
         sql = """SELECT arm, COALESCE(reason, ''), COUNT(*), MAX(ts) FROM decisions
             WHERE bundle = ? AND retracted = 0 AND status IN ('error', 'timeout', 'refused')
@@ -283,7 +285,7 @@ class EventReads:
         return {row[0] for row in self._all(sql)}
 
     def last_reward(self) -> int:
-        """Return the number of the newest reward, or 0 if there is none."""
+        """Return the number of the newest reward that was not taken back, or 0 if there is none."""
         return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
 
     def last_rho(self, bundle: str) -> float | None:
@@ -327,7 +329,11 @@ class EventReads:
         return int(self._one("SELECT COALESCE(SUM(rewards), 0) FROM tallies")[0])
 
     def spent(self, since: float = 0.0) -> float:
-        """Return the cost in USD of the calls decided since the UTC day of a time in seconds since 1970."""
+        """Return the cost in USD of the calls decided on the UTC day of `since` or later.
+
+        Args:
+            since: time in seconds since 1970.
+        """
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 

@@ -42,7 +42,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     group goes where its first prompt in alphabetical order would go alone.
 
     Raises:
-        DataError: a split is empty, a task is unknown, or the data record no split.
+        DataError: a split is empty, a task of `test_tasks` is unknown, a draw by task finds a single task, or
+            the data record no split or an unknown one.
     """
     unique, group = np.unique(np.array(outcomes.prompts, dtype=object), return_inverse=True)
     if split.kind in ("column", "default"):
@@ -91,11 +92,11 @@ def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]
     one fold.
 
     Near-copies and conversations (`Outcomes.split_groups`) stay together. random: groups in random order
-    (`split_seed`), the largest first, go to the fold with the fewest rows. by_prompt: a hash of the prompt
-    and the seed gives the fold, so that a prompt stays there when the table grows. Rows of the other folds
-    are cut into train and validation at the ratio of these two fractions. The cut begins with the fold after
-    the tested one, so that validation rows differ from fold to fold. The result depends on the set of
-    prompts, not on the order of the rows.
+    (`split_seed`), the largest first, go to the fold with the fewest rows. by_prompt: a hash of each group
+    (`_places`) and the seed gives the fold, so that a prompt stays there when the table grows. Rows of the
+    other folds are cut into train and validation at the ratio of these two fractions. The cut begins with the
+    fold after the tested one, so that validation rows differ from fold to fold. The result depends on the set
+    of prompts, not on the order of the rows.
 
     Args:
         outcomes: n queries.

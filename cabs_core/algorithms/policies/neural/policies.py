@@ -58,7 +58,7 @@ class NeuralOptions(PolicyOptions):
     output: prediction of an untrained network.
     device: `cpu`, `cuda`, or `auto`: cuda if there is one and 64 networks or more make it worth its latency.
     target: `utility`: networks learn the clipped utility at one rho, as in the paper. `score`: they learn the
-        score and serve every rho (predictions times (1 - rho chat)+).
+        score and serve every rho. The predicted utility is then score max(0, 1 - rho c) at predicted cost c.
     """
 
     hidden: int = Field(64, ge=1, le=4096)
@@ -309,6 +309,7 @@ class _Lockstep:
         self.next = [0 if a is None else int(np.searchsorted(a[:, 0], start)) for a in self._arrivals()]
 
     def _arrivals(self) -> list[np.ndarray | None]:
+        """Return `Lane.arrivals` of every lane; None for a lane whose rewards come at once."""
         return [lane.arrivals for lane in self.lanes]
 
     def _late_memory(self) -> Memory:

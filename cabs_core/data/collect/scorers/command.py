@@ -103,11 +103,11 @@ def _run(words: Sequence[str], line: bytes, seconds: float, folder: str) -> tupl
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> tuple[bytes, bytes]:
-    """Write the line, and return both outputs once the program has ended or has closed them.
+    """Write the line. Return (standard output, standard error) once the program has ended or closed both.
 
     Raises:
         TimeoutError: the deadline passed.
-        ScoreFault: the program printed more than `MOST_OUTPUT` bytes.
+        ScoreFault: the program printed more than `MOST_OUTPUT` bytes on one of the outputs.
     """
     assert process.stdin and process.stdout and process.stderr
     printed = {process.stdout: bytearray(), process.stderr: bytearray()}
