@@ -102,6 +102,9 @@ def predict(
     If `needs_variances` is True, fill `models.variances` [K] with margin^2 w_j, w_j = x'A_j^-1 x, or margin^2
     w_j / (1 + w_j) for the regression `vaw`; 0 for arms that are not available.
     """
+    # each array is taken out of its tuple once, because every access counts its references
+    inverse = models.inverse
+    theta = models.theta
     values = models.values
     variances = models.variances
     is_shared = models.is_shared
@@ -112,10 +115,10 @@ def predict(
             values[j] = -np.inf
             variances[j] = 0.0
             continue
-        value = dot(models.theta[j], x)
+        value = dot(theta[j], x)
         if needs_variances or is_vaw:
             if not is_shared or squared_width == 0.0:
-                squared_width = quadratic(models.inverse[0 if is_shared else j], x)
+                squared_width = quadratic(inverse[0 if is_shared else j], x)
             variance = squared_width
             if is_vaw:
                 value /= 1.0 + squared_width
