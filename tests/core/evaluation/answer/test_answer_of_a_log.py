@@ -143,7 +143,7 @@ def test_a_contrast_with_what_was_played_has_the_error_that_the_log_leads_to_exp
 @pytest.mark.parametrize("share", [1.0, 0.5])
 @pytest.mark.parametrize("changed", [lambda table: table, with_pmf])
 def test_a_contrast_of_two_options_has_the_error_that_the_log_leads_to_expect(changed, share) -> None:
-    table = changed(drawn(4, 200, right=(0.85, 0.6, 0.3), clusters=2))
+    table = changed(drawn(15, 100, right=(0.85, 0.6, 0.3), clusters=2))
     check_contrast(table, table.single(2), table.single(1), share)
 
 
@@ -168,7 +168,19 @@ def test_a_contrast_takes_all_of_the_other_option_and_only_prompts_of_positive_w
     half = table.contrast((np.arange(200) < 100).astype(float), values, unknown, table.single(2))
     assert half.clusters == 100
     assert half.mean == pytest.approx(values[:100].mean())
-    assert half.standard_error > 0
+    little = table.contrast((np.arange(200) < 100).astype(float), values / 100, unknown, table.single(2))
+    plain = PairedSample.of(values[:100] / 100, np.ones(100), np.arange(100))
+    assert little.standard_error > 2 * plain.standard_error
+
+
+def test_the_error_of_a_contrast_is_never_less_than_that_of_its_sample() -> None:
+    table = drawn(3, 200)
+    values = np.linspace(-50.0, 50.0, 200)
+    found = table.contrast(np.ones(200), values, table.single(1), table.played)
+    plain = PairedSample.of(values, np.ones(200), table.clusters)
+    assert found.standard_error == pytest.approx(plain.standard_error)
+    same = table.contrast(np.ones(200), np.zeros(200), table.single(1), table.played)
+    assert same.standard_error == 0.0
 
 
 def test_a_contrast_of_what_was_played_with_itself_is_that_of_a_table() -> None:
