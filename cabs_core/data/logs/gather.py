@@ -156,7 +156,12 @@ def of_a_table(
             scores from another file name no call, or have several names of which none is chosen.
     """
     refuse_battles(table)
-    reading = _TableReading(table, chosen)
+    score_name = chosen.get("score")
+    is_name_of_loose = score_name is not None and any(score.name == score_name for score in loose)
+    if is_name_of_loose and not table.has(str(score_name)):
+        reading = _TableReading(table, {**chosen, "score": None})
+    else:
+        reading = _TableReading(table, chosen)
     reading.keep_calls()
     calls = [call for call, _ in reading.kept]
     _note_ancestors(calls, reading.found, reading.cells, reading.n_rows)

@@ -242,6 +242,116 @@ def test_feedback_that_is_about_nothing_here_is_refused(tmp_path: Path) -> None:
         assert "feedback.jsonl" in str(error.value)
 
 
+def test_of_several_scores_in_a_file_one_is_chosen_by_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "feedback.jsonl"
+    feedback = [{"run_id": "a", "key": "thumb", "score": 1}, {"run_id": "a", "key": "stars", "score": 0.5}]
+    path.write_text("\n".join(map(json.dumps, feedback)))
+    row = {**CALL, "prompt": "hello", "id": "a"}
+    with pytest.raises(DataError, match=r"several scores: thumb \(1\), stars \(1\)"):
+        read(tmp_path, [row], scores=path)
+    assert scores(read(tmp_path, [row], scores=path, columns={"score": "stars"})) == [0.5]
+    # a score column of the table is not the chosen score
+    other = {**row, "id": "b", "score": 1}
+    assert scores(read(tmp_path, [row, other], scores=path, columns={"score": "stars"})) == [0.5, None]
+
+
+@pytest.mark.parametrize(
+    ("ids", "words"),
+    [
+        ({"id": "a"}, "the first call has a. Name"),
+        ({"trace_id": "t"}, "the first call has t. Name"),
+        ({}, "the calls have no ids. Name"),
+    ],
+)
+def test_feedback_about_other_calls_is_answered_with_the_ids_of_the_first_call(
+    tmp_path: Path, ids: dict, words: str
+) -> None:
+    path = tmp_path / "feedback.jsonl"
+    path.write_text(json.dumps({"run_id": "elsewhere", "key": "thumb", "score": 1}))
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, [PLAIN | ids], scores=path)
+
+
+def test_scores_of_a_failed_call_and_of_a_row_without_ids_reach_no_other_call(tmp_path: Path) -> None:
+    kept = {**CALL, "prompt": "hello", "id": "a", "parent_id": "r", "status": "success"}
+    failed = {**CALL, "prompt": "all", "id": "r", "status": "error", "score": 0.25}
+    log = read(tmp_path, [failed, kept])
+    assert (scores(log), log.receipt.left_out) == ([None], {"failed": 1})
+    nameless = read(tmp_path, [PLAIN | {"prompt": None}, PLAIN | {"score": None}])
+    assert scores(nameless) == [None]
+    assert not any("about no call" in note for note in nameless.receipt.notes)
+
+
+def test_a_chosen_score_of_an_agents_span_reaches_the_call_within_it(tmp_path: Path) -> None:
+    agent = {"gen_ai.operation.name": "invoke_agent", "quality": 0.25}
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
+    spans = [
+        {"span_id": "a", "trace_id": "t", "attributes": agent},
+        {"span_id": "b", "trace_id": "t", "parent_span_id": "a", "attributes": chat},
+        {"span_id": "c", "trace_id": "u", "attributes": agent | {"quality": None}},
+        {"span_id": "d", "trace_id": "u", "parent_span_id": "c", "attributes": chat},
+    ]
+    log = read_log(write(tmp_path, spans), "otel", {"score": "attributes.quality"})
+    assert scores(log) == [0.25, None]
+    assert not any("about no call" in note for note in log.receipt.notes)
+    assert log.receipt.notes[0] == "read: the fields of otel, score from attributes.quality"
+
+
+def test_columns_of_rules_and_ids_are_read_and_others_are_named(tmp_path: Path) -> None:
+    row = PLAIN | {"id": "a", "trace_id": "t", "status": "success", "colour": "red"}
+    receipt = read(tmp_path, [row]).receipt
+    assert receipt.columns_unused == ["colour"]
+    assert receipt.notes == ["read: prompt, model, score, cost; by rules: status, trace_id, id"]
+
+
+def test_costs_in_another_currency_are_counted_once_each(tmp_path: Path) -> None:
+    rows = [
+        PLAIN | {"cost_currency": None, "currency": "CNY"},
+        PLAIN | {"cost_currency": "USD", "currency": "CNY"},
+        PLAIN | {"cost_currency": "CNY", "cost": None},
+    ]
+    log = read(tmp_path, rows)
+    assert log.frame["cost"].fillna(-1).tolist() == [-1, 0.01, -1]
+    assert log.receipt.notes[1:] == ["1 cost in another currency than USD: not known"]
+
+
+def test_a_named_usage_block_without_counts_is_counted(tmp_path: Path) -> None:
+    rows = [PLAIN | {"counts": block} for block in ({"x": 1}, None, "")]
+    log = read(tmp_path, rows, columns={"usage": "counts"})
+    assert log.receipt.notes[1:] == ["1 usage block in which no provider's counts were found"]
+    assert read(tmp_path, [PLAIN | {"usage": {"x": 1}}]).receipt.notes[1:] == []
+
+
+def test_tokens_of_a_usage_block_fill_in_only_where_no_column_has_any(tmp_path: Path) -> None:
+    usage = {"usage": {"prompt_tokens": 9, "completion_tokens": 3}}
+    rows = [
+        PLAIN | usage | {"n_input_tokens": 5, "n_output_tokens": None},
+        PLAIN | usage | {"n_input_tokens": None, "n_output_tokens": 5},
+        PLAIN | usage,
+    ]
+    found = read(tmp_path, rows).details[["input_tokens", "output_tokens"]].fillna(-1)
+    assert found.to_numpy().tolist() == [[5, -1], [-1, 5], [9, 3]]
+
+
+def test_a_list_of_texts_in_json_is_a_prompt_as_it_stands(tmp_path: Path) -> None:
+    for text in ('["hello", "you"]', '{"a": 1}', "[{x: 1}] is a set"):
+        assert prompts(read(tmp_path, [PLAIN | {"prompt": text}], "csv")) == [text]
+    chat = json.dumps([{"role": "user", "content": "hello"}])
+    assert prompts(read(tmp_path, [PLAIN | {"prompt": f" {chat}"}], "csv")) == ["hello"]
+
+
+def test_a_page_of_an_api_is_its_records_and_a_call_with_data_is_a_call(tmp_path: Path) -> None:
+    span = {"span_id": "a", "trace_id": "t"}
+    chat = {"gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
+    call = {**span, "attributes": chat}
+    every = "meta object error has_more first_id last_id next limit offset total count data records traces"
+    page = dict.fromkeys(every.split()) | {"data": [call, {**call, "span_id": "b"}]}
+    for pages in ([page], [{"data": [call]}, {"data": [{**call, "span_id": "b"}], "has_more": False}]):
+        path = write(tmp_path, pages)
+        assert prompts(read_log(path, "otel")) == ["hello", "hello"]
+    assert prompts(read_log(write(tmp_path, [{**call, "data": []}]), "otel")) == ["hello"]
+
+
 def test_a_path_chooses_by_value(tmp_path: Path) -> None:
     spans = [
         {"type": "tool", "name": "search"},
