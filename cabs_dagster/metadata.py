@@ -104,7 +104,8 @@ def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a stage's summary as metadata.
 
-    Figures and texts stay as they are, mappings and lists of rows become tables, and other values JSON.
+    Figures and texts stay as they are, mappings and lists of rows become tables, and other values JSON. JSON
+    of 20,000 characters or more becomes a text that is cut after 4,000.
 
     Args:
         summary: {words: value}. `rows` becomes the row count and `_images` images; other names with a leading
@@ -224,7 +225,7 @@ def left_out(
 
 
 def runs_in_job(context: dg.AssetExecutionContext, stage: str) -> bool:
-    """Return whether a run has this value in the tag `STAGE_TAG`, which the runs of one job have."""
+    """Return True if the tag `STAGE_TAG` of the run, which runs of one job alone carry, names the stage."""
     return context.run.tags.get(STAGE_TAG) == stage
 
 

@@ -66,9 +66,9 @@ def watch_pool_files(context: dg.SensorEvaluationContext, store: ArtifactStore) 
     """Request what the planner says is due: the work of the sensor `pool_files` at a tick.
 
     Parts of a chain are requested for pools in the user's folder alone. Results are requested when no pool
-    has a request, no run is under way and `next_part` is done with the last one. The cursor holds the
-    problems that were reported, and for each pool (empty: results) the content that was requested, when, and
-    how often, so that nothing is requested at every tick.
+    has a request, no run is under way and `next_part` has had time to follow the last part of a chain that
+    ended. The cursor holds the problems that were reported, and for each pool (empty: results) the content
+    that was requested, when, and how often, so that nothing is requested at every tick.
     """
     if context.cursor:
         memory = json.loads(context.cursor)
@@ -156,7 +156,8 @@ def follow_up(
     way.
 
     Args:
-        done: name of the job that ended. Empty if it failed or was cancelled, so that this chain ends.
+        done: name of the job that ended. Empty if the job failed or was cancelled, so that this chain ends.
+            The job that joins models is named in any case, since the chain goes on without them.
         began: identity of the chain, see `chain_requests`; each part of a chain is requested once.
         busy: pools with a part of a chain under way.
     """
@@ -188,8 +189,8 @@ def report_failures(context: dg.SensorEvaluationContext, alerts: AlertResource) 
     """Send the failures in runs that succeeded or failed since the last tick, each at most once a day.
 
     A tick sends one message of at most 20 failures and 3000 characters. Failures that do not fit count as
-    sent, too. The cursor holds the end of the newest run that
-    was seen, and the failures of the last day.
+    sent, too. The cursor holds the end of the newest run that was seen, and the failures of the last day.
+    Runs that ended before the first tick are not reported.
     """
     now = time.time()
     memory: dict[str, Any]
@@ -241,9 +242,10 @@ def problems_of(instance: dg.DagsterInstance, run: dg.DagsterRun) -> Iterator[tu
 
 
 def sensors(cabs: CabsResource, alerts: AlertResource, all_jobs: Iterable[Any]) -> list[Any]:
-    """Return the sensors of the current location, over these resources.
+    """Return the sensors of the current location, which use these resources.
 
-    Sensors of run statuses take no resource whose name a location chooses.
+    The resources are arguments here, because Dagster's sensors of run statuses cannot ask for a resource
+    whose name a location chooses.
 
     Args:
         all_jobs: the location's jobs, among which are those that the sensors ask for.

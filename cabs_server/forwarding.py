@@ -157,8 +157,9 @@ class Forwarder(Connections):
             seconds: longest time to look up the provider in the log.
 
         Returns:
-            (the request, models at that provider), see `models_at_holder`. The models are None if the
-            request refers to no state of a provider.
+            (the request, models at that provider). The request counts the tokens that the provider adds from
+            its state. The models are None if the request refers to no state of a provider, or if the log
+            knows no call that made the state.
 
         Raises:
             Refused: no model is at that provider, or the log does not answer.
@@ -180,7 +181,8 @@ class Forwarder(Connections):
         """Answer a request by the model that the router chooses, or that the conversation keeps.
 
         Raises:
-            Refused: no model can take the request, or the budget of the day is spent.
+            Refused: no model can take the request, the state that the request refers to is at another
+                provider, or the budget of the day is spent.
             RouterError, PolicyError: rho cannot be served.
         """
         router.rho_of(request.rho)
@@ -371,12 +373,14 @@ class Forwarder(Connections):
     ) -> None:
         """Tell the breakers of failed attempts.
 
-        Failures of the upstream (`FAILURES`) count if another model answered the request, and are suspected
-        if no model did. Other failures do not count.
+        Failures of the upstream (`FAILURES`) count if another model answered the request. If no model did,
+        they may be the request's fault, and each breaker counts them only once it has enough of them
+        (`Breaker.suspected`). Other failures do not count.
 
         Args:
             failed: answers of the attempts that failed.
-            answered: True if another model answered. None, with which nothing counts, if that is not known.
+            answered: True if another model answered with a status below 400. None, with which nothing counts,
+                if that is not known.
             states: {model: endpoint and breaker}. None selects the router's models.
         """
         with ExitStack() as each:  # every breaker is told, whatever is raised
@@ -409,6 +413,10 @@ class Forwarder(Connections):
 
     def _failure(self, failed: list[Answer], request: ClientRequest, *, held: bool = False) -> Answer:
         """Return the answer for the client if no model answered.
+
+        The answer is that of the last attempt whose failure is none of `REFUSALS`, or else of the last
+        attempt. An error of this server takes its place if every model's content filter stopped the prompt
+        (400), if no other provider can answer (503), or if the provider refused the router's account (502).
 
         Args:
             failed: answers of the attempts, at least one.

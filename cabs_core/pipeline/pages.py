@@ -70,7 +70,11 @@ class _Page:
         raise NotImplementedError
 
     def record(self) -> Record | None:
-        """Return the record of the page that is there, or None if there is none."""
+        """Return the record of the page that is there, or None if there is none.
+
+        Raises:
+            ProvenanceError: the record was altered.
+        """
         return self.store.record(self.parts)
 
     def faults(self, record: Record) -> list[str]:
@@ -344,7 +348,7 @@ def _profile(chain: Chain, folders: dict[str, Path], path: Path) -> None:
 
 
 def _page_figures(page: Any) -> dict[str, Any]:
-    """Return the summary of a page for its record: figures, Markdown, and images of at most 100 kB."""
+    """Return the summary of a page for its record: figures, Markdown, and images of less than 100 kB."""
     from cabs_core.data.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 
     images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}

@@ -17,9 +17,10 @@ _MOST_TASKS = 60
 
 
 def budgets(evidence: Evidence, router: str) -> PageTable | None:
-    """Table of the best setting of a router, and of the best model, that each of eight budgets pays for.
+    """Table of the best rho of a router, and of the best model, that each of eight budgets pays for.
 
-    None if a model or setting costs nothing on average, or if all cost the same.
+    The budgets are spaced evenly in the logarithm, from the smallest mean cost to the largest. The result is
+    None if a model or the router at a rho costs nothing on average, or if all cost the same.
     """
     points = facts.frontier_points(evidence, router)
     models = facts.single_models(evidence)

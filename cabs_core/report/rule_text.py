@@ -10,7 +10,7 @@ CLUSTER_NAME = "cluster "
 def rule_text(rule: Mapping[str, str], kept: str = "") -> str:
     """Return the model of the most tasks or clusters, then the exceptions: `mid, but big for sql and tables`.
 
-    If there are no rules, return a dash.
+    Return `mid for everything` if there is one model, and a dash if there are no rules.
 
     Args:
         rule: {task or cluster: model}.

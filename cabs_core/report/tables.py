@@ -140,7 +140,7 @@ def table_of(
 
 
 def write_tables(folder: Path, tables: Mapping[str, PageTable | None]) -> None:
-    """Write every table as CSV to the folder `tables` of `folder`, which then holds no other files."""
+    """Write every table that is not None as CSV to `folder`/tables, which then holds no other files."""
     target = folder / "tables"
     if target.is_dir():
         shutil.rmtree(target)  # a table that is gone from the page must not stay beside it

@@ -78,8 +78,8 @@ class CostFactors:
         """Restore what `state` returned.
 
         Raises:
-            ValueError: the state is not of as many models, or has a count that is not finite or a negative
-                sum.
+            ValueError: the state is of another number of models, or holds a number that is negative or not
+                finite.
         """
         n = np.array(state["n"], dtype=np.float64)
         ratios = np.array(state["ratios"], dtype=np.float64)
@@ -106,7 +106,8 @@ def check_client_cost(cost: Any, *usual: float | None) -> None:
 
     Args:
         cost: USD.
-        usual: known and expected costs of the call, USD. One that is None is not known.
+        usual: known and expected costs of the call, USD. One that is None is not known. If none is known,
+            only a cost of 0 passes.
 
     Raises:
         RouterError: the cost is no number from 0 to `MOST_TIMES` times the largest usual cost, or is above
@@ -128,8 +129,8 @@ class Charge:
     Attributes:
         cost: cost of the whole call.
         input: known part for the tokens in; 0 for a model without a price.
-        output: predicted part for the tokens out, before the learnt factor; the whole predicted cost of a
-            model without a price.
+        output: predicted part for the tokens out, before the learnt factor, at least `LEAST_OUTPUT` of the
+            predicted cost; the whole predicted cost of a model without a price.
     """
 
     cost: np.ndarray
@@ -152,10 +153,11 @@ class Prices:
     Attributes:
         priced: bool `[K]`, True for the models with a price.
         input: `[K]` USD per token in; 0 without a price.
-        savings: `[K]` USD that a token in costs less when it is cached; 0 without a price.
+        savings: `[K]` USD that a token in costs less when it is cached: the share `SAVED` of its price if the
+            price of cached tokens is unknown, and 0 for a model that `cached` lacks.
 
     Raises:
-        RouterError: a price is of an unknown model, or is no finite number >= 0.
+        RouterError: a price of `per_million` is of an unknown model, is negative or is infinite.
     """
 
     def __init__(

@@ -41,7 +41,8 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     """Return the oracles without the predictors that neither a policy reads nor explanations show.
 
     If the policy reads no predicted scores, the chosen predictor of scores becomes the static one that the
-    policy reads, else `SHOWN`. If the policy reads no predicted costs, ridge replaces a network for costs.
+    policy reads, or, if it reads none, the one that explanations show (`SHOWN`). If the policy reads no
+    predicted costs, ridge replaces a network for costs.
     """
     chosen = dict(oracles.chosen)
     if not needs.scores:

@@ -9,7 +9,7 @@ from cabs_core.router.joining import Scored
 
 
 def read_scored(path: str | Path) -> Scored:
-    """Read the scored prompts of a model from a table.
+    """Read the scored prompts of a model from a table. Costs are None if the table has no column `cost`.
 
     Args:
         path: file of a table with the columns prompt, score (0 to 1) and, if it is known, cost (USD).

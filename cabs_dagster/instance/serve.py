@@ -44,7 +44,8 @@ def require_free(port: int) -> None:
     """Check that a port of 127.0.0.1 is free.
 
     Raises:
-        CabsError: something listens on it; the message says what to do.
+        CabsError: the port cannot be used, for instance because something listens on it. The message says
+            what to do.
     """
     try:
         socket.create_server(("127.0.0.1", port)).close()
@@ -196,9 +197,9 @@ def end_services(patience: float = 10.0) -> None:
 
 
 def end_runs(patience: float = 30.0) -> None:
-    """Interrupt the runs, and kill those that go on for more than `patience` seconds.
+    """Interrupt all children of this process, and kill those that go on for more than `patience` seconds.
 
-    Once the services are gone, the runs are children of this process.
+    Once the services are gone, the children are the runs.
     """
     end = time.monotonic() + patience
     interrupted = set[int]()

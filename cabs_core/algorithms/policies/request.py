@@ -86,8 +86,9 @@ class Offline:
         return self.once("utilities", lambda: clipped_utility(self.scores, self.costs, self.rho))
 
     def once(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """Return `compute()` of the first call with this key on this object, so that lanes share one
-        computation.
+        """Return `compute()` of the first call with this key on this object, and its value later on.
+
+        All trials of a replay share the object, so they share the computation.
         """
         if key not in self._cache:
             self._cache[key] = compute()
@@ -140,7 +141,7 @@ def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
 
 @dataclass(frozen=True)
 class Request:
-    """One prompt to route. A field is None if the policy does not read it. K follows `policy.arms`.
+    """One prompt to route. Fields that the policy does not read may be left out. K follows `policy.arms`.
 
     Attributes:
         context: features `[d]`, for linear and neural policies.

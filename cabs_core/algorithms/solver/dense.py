@@ -344,9 +344,10 @@ def _attempt(
 
 @kernel
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
-    """Solve the instance by up to two attempts, and write the best point and the header.
+    """Solve the instance by up to two attempts.
 
-    If the workspace holds a result of another kernel, it is replaced only by a better one.
+    Write the best p to `p_out`, and the place of q, the gap and the number of iterations to the header of the
+    workspace `ws`. A result of another kernel in the workspace is replaced only by a better one.
     """
     K = int(ws[ARMS])
     start = int(ws[SCRATCH])

@@ -106,7 +106,8 @@ def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> 
         int8: True quantizes the weights to 8 bits.
 
     Returns:
-        The largest difference between a number of an embedding of `_PROBES` and that of torch, before int8.
+        The largest difference to torch's embeddings in any number of the embeddings of three test texts
+        (`_PROBES`), before int8.
 
     Raises:
         EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors

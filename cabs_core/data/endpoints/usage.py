@@ -323,7 +323,8 @@ def estimate_tokens(tokens_in: float, written: float, most_output: float | None 
     Args:
         tokens_in: estimated tokens of the request, which become the input.
         written: bytes of text that the model wrote. Four of them are one token of the output, rounded up.
-        most_output: largest output in tokens that the request allows. None if there is no limit.
+        most_output: largest output in tokens that the request allows, at which the estimate is cut off. None
+            if there is no limit.
     """
     output = float(math.ceil(written / BYTES_A_TOKEN))
     return Tokens(tokens_in, output if most_output is None else min(output, most_output))
@@ -668,7 +669,11 @@ def reported_output(usage: Mapping[str, Any]) -> float | None:
 
 
 def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
-    """Return a usage block whose sound count of the output, if it has one, is raised to at least `least`."""
+    """Return a copy of a usage block whose count of the output is raised to `least` tokens if it is smaller.
+
+    The block itself is returned if it has no sound count of the output. A count that is written as text is
+    not raised.
+    """
     name = next((name for name in OUTPUT_NAMES if as_count(usage.get(name)) is not None), None)
     if name is None:
         return usage

@@ -71,6 +71,8 @@ PUBLISHED = {name: tuple(PublishedModel(*row) for row in rows) for name, rows in
 def published_means(benchmark: str, arms: list[str]) -> dict[str, PublishedModel]:
     """Return {arm: the paper's row} for the arms that the paper lists, in its spelling or that of the source.
 
+    Other arms are left out.
+
     Raises:
         KeyError: the benchmark is not in `PUBLISHED`.
     """

@@ -86,8 +86,9 @@ class RawOutcomes(QueryTable):
             parts: `Table.parts` of a folder.
 
         Raises:
-            DataError: a column is missing, the table has no rows, a pair (query, model) stands twice, or a
-                value is wrong. The message names origin, row, column and value.
+            DataError: a column is missing, the table has no rows, a pair (query, model) stands twice, rows of
+                one query differ in prompt, task, split, session or group, or a value is wrong. The message
+                names origin, row, column and value.
         """
         for column in ("query_id", "prompt", "model", "score"):
             if column not in df.columns:

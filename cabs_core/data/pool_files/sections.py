@@ -77,7 +77,7 @@ class Split(Strict):
 
     @property
     def rotates(self) -> bool:
-        """True if any prompt may be held out, so that folds can be made."""
+        """True for `random` and `by_prompt`, where any prompt may be held out, so that folds can be made."""
         return self.kind in ("random", "by_prompt")
 
 

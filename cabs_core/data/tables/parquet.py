@@ -28,7 +28,7 @@ class Parquet(Table):
         self.nested = [name for field in self._schema for name in _within(field.name, field.type)]
 
     def _open(self) -> pq.ParquetFile:
-        """Open the file, unpacked in memory if it is packed."""
+        """Open the file. A compressed file, by the ending of its name, is decompressed in memory."""
         if self.path.suffix.lower() in PACKED:
             with opened(self.path) as stream:
                 return pq.ParquetFile(pa.BufferReader(stream.read()), page_checksum_verification=True)

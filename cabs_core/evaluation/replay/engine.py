@@ -129,8 +129,8 @@ def replay(
         trials: number of trials, or their numbers (trial 3 is the same trial alone or among others).
         seed: `order_seed`. A trial's order depends only on (seed, pool, trial) and on the problem's times.
         pool: name for the seeds and the record; default the problem's.
-        rounds: number of rounds to play of every order. None plays every query once.
-        order: `[trials, T]` queries to play. None makes orders from the seed.
+        rounds: number of rounds to play of every order. None plays whole orders.
+        order: `[trials, T]` queries to play. None makes orders from the seed, with every query once.
         condition: a stream-level stress condition (`replay.conditions`); data-level ones change the problem.
         sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
             (`pool_files.sessions.Sessions`).

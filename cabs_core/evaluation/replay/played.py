@@ -23,7 +23,10 @@ CHECKPOINTS = 100
 
 
 def checkpoints(rounds: int) -> np.ndarray:
-    """Rounds `[m]`, counted from 1, at which curves are kept: evenly spread, with the last round."""
+    """Rounds `[m]` at which curves are kept, counted from 1: evenly spread, with the last round.
+
+    There are `CHECKPOINTS` of them, or all rounds if there are fewer.
+    """
     return np.unique(np.ceil(np.linspace(0, rounds, min(CHECKPOINTS, rounds) + 1)[1:]).astype(np.int64))
 
 

@@ -52,8 +52,9 @@ class TuningResult:
 
     Attributes:
         chosen: `{policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
-            "configurations", "seconds"}}`. The lead is the utility of the best configuration less the
-            preset's, with its standard error `lead_se`. Utilities are means over the rhos.
+            "configurations", "seconds"}}`. `options` and `utility` are those of the chosen configuration.
+            The lead is the utility of the best configuration less the preset's, with its standard error
+            `lead_se`. Utilities are means over the rhos.
         tried: one dict a configuration, with policy, options, utility and utilities by rho.
         untuned: `{policy: reason}` of the policies that are never tuned.
     """
@@ -281,7 +282,8 @@ def search_rhos(grid: Sequence[float]) -> list[float]:
     """Choose the rhos of a pool's grid that the search uses, ascending.
 
     On the paper's grid they are the nearest ones to `RHOS`, the smaller one of two equally near. On other
-    grids they are the middle rho of each regime.
+    grids they are the middle rho of each of the regimes low, medium and high (`base.catalog.regimes`), the
+    larger one of two middle ones.
     """
     values = sorted(grid)
     if is_paper_grid(values):

@@ -65,7 +65,7 @@ class Recipe:
 
     @property
     def key(self) -> str:
-        """Hash of all that determines the artifact, see the module's text."""
+        """Hash of name, partition, code version, settings and inputs, which determine the artifact."""
         parts = [FORMAT, self.name, self.partition, self.code_version, dict(self.config), dict(self.inputs)]
         return stable_hash(parts, 32)
 
@@ -188,7 +188,7 @@ class Record(Recipe):
 
 @dataclass(frozen=True)
 class OtherVersionRecord(Record):
-    """A record in the format of another version, of which only identity and time are read.
+    """A record in the format of another version, of which only identity, code version and time are read.
 
     Its artifact is there and out of date. Its files are not compared with the record, and none is used.
 
@@ -204,7 +204,7 @@ class OtherVersionRecord(Record):
 
 
 def _of_other_version(loaded: Mapping[str, Any], reason: str) -> OtherVersionRecord:
-    """Return the record that another version wrote, reduced to its identity and time."""
+    """Return the record that another version wrote, reduced to its identity, code version and time."""
     return OtherVersionRecord(
         name=str(loaded.get("name", "")),
         partition=str(loaded.get("partition", "")),

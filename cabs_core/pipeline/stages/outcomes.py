@@ -25,7 +25,7 @@ class OutcomesSummary(Summary):
     """Sizes and means of the table of outcomes that was read.
 
     Attributes:
-        queries, tasks: their numbers; models: names of the models.
+        queries, tasks: number of queries and number of tasks. models: names of the models.
         scores, costs: {model: mean score} and {model: mean cost in USD}.
         loading: report of how the source was read.
     """
@@ -52,7 +52,7 @@ class OutcomesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OutcomesSummary:
-    """Read the pool's source with its options, save the table of outcomes in the folder, and check it."""
+    """Read the pool's source, save the table of outcomes in the folder, and return its checked summary."""
     table = load_outcomes(chain.pool_file, inputs or None)
     table.save(folder)
     scores, costs = table.means
@@ -71,9 +71,9 @@ def build(
 def checked(
     stage: Stage, table: Outcomes, pool: ModelPool, split: np.ndarray | None = None
 ) -> dict[str, Any]:
-    """Check a table, and return two fields of a summary.
+    """Check a table as one stage does, and return the fields `checks` and `blocked` of a summary.
 
-    `checks` holds the result of every expectation, `blocked` the sentences on failed ones of severity ERROR.
+    `checks` holds the result of every check, `blocked` the messages of failed checks of severity ERROR.
 
     Args:
         split: `[n]` split of each query, for the checks of the stage `splits`.
