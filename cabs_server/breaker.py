@@ -123,6 +123,8 @@ class Breaker:
     def failed(self, reason: str, retry_after: float | None = None, *, at_once: bool = False) -> None:
         """Count a failure that is the upstream's fault, and open the breaker if there are enough failures.
 
+        A half-open breaker opens again, for twice as long as before. An open breaker stays as it is.
+
         Args:
             retry_after: seconds that the upstream asked to wait.
             at_once: True if no call can work now, so that one failure opens the breaker.
@@ -188,7 +190,10 @@ class Breaker:
         return now >= until and (self._trial is None or now - self._trial > LONGEST)
 
     def _open(self, now: float, retry_after: float | None) -> None:
-        """Open the breaker for its cooldown or for `retry_after`, whichever is longer, at most `longest`."""
+        """Open the breaker for `_rest` or `retry_after`, whichever is longer, and for `longest` at most.
+
+        `_rest` is the cooldown, doubled after each failed trial.
+        """
         self._until = now + min(max(self._rest, retry_after or 0.0), self.longest)
         self._trial = None
         self.opened += 1

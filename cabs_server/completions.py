@@ -211,7 +211,8 @@ def client_request(
     Args:
         content: bytes of the body. read: facts of the body.
         rho: rho in the model name `cabs-rho-NUMBER`, in digits; score units per USD.
-        chose: True if the request names a model.
+        chose: True if the request names a model. `ClientRequest.chose` is then True, as for a request whose
+            headers limit the models.
 
     Raises:
         RouterError: the terms of the request do not fit the router, or the request names rho twice.
@@ -259,7 +260,12 @@ async def _in_pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 def _models(request: Request) -> list[dict[str, Any]]:
-    """Return the names that a request may give as its model, in OpenAI's form."""
+    """Return names that a request may give as its model, in OpenAI's form.
+
+    The names are `cabs`, `cabs-rho-NUMBER` for the rhos of the bundle if the policy serves any rho, the
+    router's models and the models of embeddings. Requests may also name other rhos, and models of the
+    upstreams file that the router does not choose.
+    """
     router = request.app.state.keeper.router
     forwarder = request.app.state.forwarder
     names = ["cabs"]
@@ -270,15 +276,15 @@ def _models(request: Request) -> list[dict[str, Any]]:
 
 
 async def list_models(request: Request) -> Response:
-    """GET /v1/models: return the names that a request may give as its model."""
+    """GET /v1/models: return the names of `_models`."""
     return JSONResponse({"object": "list", "data": _models(request)})
 
 
 async def one_model(request: Request) -> Response:
-    """GET /v1/models/{id}: return one name that a request may give as its model.
+    """GET /v1/models/{id}: return one of the names of `_models`.
 
     Raises:
-        Refused: the name is unknown.
+        Refused: the name is not among them.
     """
     name = request.path_params["name"]
     for model in _models(request):

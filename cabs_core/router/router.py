@@ -174,7 +174,8 @@ class Router(LoggedBundle):
                 USD, and budget is USD.
 
         Raises:
-            RouterError: the text is empty, a model is unknown, or no model is left to choose.
+            RouterError: the text is empty, a model is unknown, no model is left to choose or as cheap as the
+                budget, or another condition is not valid.
         """
         request = RouteRequest(available, rho, budget, tokens, call_id, caller, session)
         return self.route_many([text], request)[0]
@@ -311,7 +312,10 @@ class Router(LoggedBundle):
         )
 
     def _draw(self, request: Request, usable: np.ndarray | None, name: str) -> _Draw:
-        """Let the policy decide, then apply the mode and the exploration floor.
+        """Let the policy decide, then apply the router's mode and the exploration floor.
+
+        The mode `shadow` plays the fallback. The mode `guarded` plays the fallback until scores show that the
+        policy earns more. If the fallback may not be drawn, both modes act as the mode `route`.
 
         Args:
             usable: bool `[K]` of the models that may be drawn. None if all may.
@@ -367,7 +371,7 @@ class Router(LoggedBundle):
         return [text if isinstance(text, Prediction) else prediction_of[text] for text in texts]
 
     def mask(self, available: Iterable[str] | None) -> np.ndarray | None:
-        """Return bool `[K]`, True for the named models, or None if all models are available.
+        """Return bool `[K]`, True for the named models, or None if `available` is None or names every model.
 
         Raises:
             RouterError: a model is unknown, or none is named.

@@ -25,9 +25,10 @@ def build_problems(
 ) -> dict[str, ReplayProblem]:
     """Return the replay problems 'test' and 'validation' of a pool. Policies are tuned on the latter.
 
-    A split without rows has no problem. Contexts, predicted scores and costs, surrogate deltas for every
-    anchor and the static predictors' scores are computed for all rows of a split; the offline arrays hold the
-    train split.
+    A split without rows has no problem. The validation problem has the queries of `validation_rows`, which
+    are a sample of a large split. Contexts, predicted scores and costs, surrogate deltas for every anchor and
+    the static predictors' scores are computed for all queries of a problem. The offline arrays hold the train
+    split.
 
     Args:
         outcomes: n queries. split: `[n]` of train, validation and test. embeddings: `[n, e]`.

@@ -50,8 +50,8 @@ class BanditOptions(ModelOptions):
     """Options of the linear bandits.
 
     target: quantity that the models learn. `utility` is the clipped utility at the policy's rho, as in the
-        paper. With `score` they learn the score; utilities are then predicted scores times (1 - rho chat)+,
-        and one model serves every rho.
+        paper. With `score` they learn the score, and one model serves every rho: a utility is then the
+        predicted score times max(0, 1 - rho c) at predicted cost c.
     """
 
     target: Literal["utility", "score"] = "utility"
@@ -83,8 +83,8 @@ class RidgeData(NamedTuple):
 
     Attributes:
         contexts: [n, d]. targets: [n, K], realised score or utility of every arm, read at the played arm.
-        margins: [n, K], factors that turn predictions into utilities: (1 - rho chat)+ for target `score`,
-            ones for target `utility`.
+        margins: [n, K], factors that turn predictions into utilities: max(0, 1 - rho c) at predicted cost c
+            for target `score`, ones for target `utility`.
     """
 
     contexts: np.ndarray
@@ -283,7 +283,7 @@ class RidgeBandit(RidgePolicy):
         self._no_targets = np.zeros((1, k))
 
     def data(self, stream: Stream) -> RidgeData:
-        """Return the arrays of a replay. They are computed once per stream and target."""
+        """Return the arrays of a replay. They are computed once per stream, target and rho."""
         return stream.once(f"ridge:{self.target}:{self.rho!r}", partial(ridge_data, stream, self.target))
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:

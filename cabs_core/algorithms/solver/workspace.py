@@ -69,7 +69,11 @@ def call_pointers(
     workspace: Type,
     p_out: Type,
 ) -> Lowering:
-    """Call, from compiled code, the C function whose address is in slot `slot` of the workspace."""
+    """Call, from compiled code, the C function whose address is in slot `slot` of the workspace.
+
+    The function has the type `SIGNATURE`. It writes its results to `p_out` and to the header of the
+    workspace.
+    """
 
     def codegen(context: BaseContext, builder: ir.IRBuilder, signature: Signature, args: Values) -> ir.Value:
         slot, f, g, gamma, tol, workspace, p = args

@@ -37,7 +37,10 @@ def is_score(record: Record) -> bool:
 
 
 def scores_of(record: Record) -> list[Score]:
-    """Return the score of a record as a list, which is empty if the record holds a comment alone."""
+    """Return the score of a record as a list, which is empty if the record holds a comment alone.
+
+    A score without a name is called `score`.
+    """
     if first(record, "dataType", "data_type"):
         value = labelled(record)
     else:
@@ -51,7 +54,10 @@ def scores_of(record: Record) -> list[Score]:
 
 
 def _about(record: Record) -> tuple[Any, ...]:
-    """Return the ids that a score names. The id in a reference of Weave is its last part, and comes first."""
+    """Return the ids that a score names, in the order of `ABOUT`.
+
+    The last part of a reference of Weave is an id too, and comes first.
+    """
     reference = record.get("weave_ref")
     if isinstance(reference, str):
         call = reference.rpartition("/")[2]

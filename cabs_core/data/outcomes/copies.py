@@ -73,7 +73,7 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     The number of a group is the position of its first text among all different texts in alphabetical order. A
     group of copies with more prompts than both `TEMPLATE_SHARE` and `TEMPLATE_LEAST` is dissolved into single
     texts. A group of one template with more prompts than both `_TASK_SHARE` and `_TASK_LEAST` is dissolved
-    into its groups of copies.
+    into its groups of copies. No templates are looked for among more than `_MOST_TEXTS` different texts.
     """
     return _near_copies(tuple(prompts)).copy()
 
@@ -128,7 +128,10 @@ def copies_text(prompts: Sequence[str], group: np.ndarray) -> list[str]:
 
 
 def normal(text: str) -> str:
-    """Return the text in lower case, with single spaces, 0 for every number, and none of . ! ? at the end."""
+    """Return the text in lower case, with single spaces, 0 for every number, and none of . ! ? at the end.
+
+    A text of which nothing would be left is returned unchanged.
+    """
     return _NUMBER.sub("0", _SPACE.sub(" ", text.casefold())).strip().rstrip(".!? ") or text
 
 
@@ -192,7 +195,8 @@ def _groups_of_templates(forms: list[str], copies: np.ndarray, eligible: np.ndar
         eligible: indices of the texts that may be of a template.
 
     Returns:
-        Smallest index of each text's group, shape [m].
+        Smallest index of each text's group, shape [m]. The groups are `copies` if there are fewer than two or
+        more than `_MOST_TEXTS` groups of copies that may be of a template.
     """
     firsts = [index for index in eligible.tolist() if copies[index] == index]
     if len(firsts) < 2 or len(firsts) > _MOST_TEXTS:

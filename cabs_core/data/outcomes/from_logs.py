@@ -34,7 +34,8 @@ _NO_TASK = "none"
 def is_event_log(place: str | Path) -> bool:
     """Return True if a log is a router's event log.
 
-    An event log is a URL of PostgreSQL, or a file with an ending or the first bytes of SQLite.
+    Every URL counts as an event log, since an event log may be a PostgreSQL database. A file is an event log
+    if it has an ending of `EVENT_LOGS` or begins as SQLite files do.
     """
     if "://" in str(place) or Path(place).suffix.lower() in EVENT_LOGS:
         return True
@@ -47,8 +48,8 @@ def is_event_log(place: str | Path) -> bool:
 def read_logged(pool_file: PoolFile) -> RawOutcomes:
     """Return every decision of a log as a query that has one cell, that of the model that answered.
 
-    The id of a query is the number of its row in the log. If a record holds several calls, the ids of the
-    second and later calls end in `.1`, `.2` and so on.
+    The id of a query is the number of its record in the log. If a record holds several calls, the ids of the
+    second and later calls end in `.1`, `.2` and so on. In an event log, the ids count the decisions from 1.
 
     Args:
         pool_file: a pool whose source is the event log of a router that keeps prompts (`cabs serve
@@ -222,7 +223,10 @@ def log_of_pool(pool_file: PoolFile, *, scored: bool = True) -> Log:
 
     Args:
         pool_file: a pool of a log, or of prompts to collect from a log.
-        scored: False leaves the scores of the log out.
+        scored: False leaves the column of scores out.
+
+    Raises:
+        DataError: the log cannot be read.
     """
     pool = pool_file.pool
     assert isinstance(pool, LogPool | PromptsPool)

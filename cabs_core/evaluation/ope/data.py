@@ -61,7 +61,11 @@ class LoggedData:
         adaptive: True if the logging policy learned while it decided.
         receipt: sentences on how the log was read.
         left: names of the last arms if these were removed. No policy is asked about them. Decisions for them
-            have weight 0 but still represent their prompts, so that no estimate is biased.
+            have importance weight 0 but still represent their prompts, so that no estimate is biased.
+
+    Raises:
+        DataError: a field has another number of rows than `actions`, a value is outside its range, or
+            probabilities do not sum to 1.
     """
 
     arms: list[str]
@@ -319,7 +323,7 @@ def read_outcomes(
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
-    """Scores of vectors `[n, e]` on their principal components, float64 `[n, components]`, largest first."""
+    """Return principal components of vectors `[n, e]`, float64 `[n, components]`, the largest first."""
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
     scores: np.ndarray = centred @ basis[:, ::-1][:, :components]

@@ -41,7 +41,8 @@ def start_compiling(
 ) -> int:
     """Start to compile the loops of policies if the cache lacks half of the imported kernels or more.
 
-    No process is started while those of an earlier call are at work.
+    No process is started while those of an earlier call are at work, or if the policies are of one family or
+    the machine has one thread, so that a second process would have no work.
 
     Args:
         policies: names of policies.
@@ -49,7 +50,7 @@ def start_compiling(
         notify: called with a text if processes are started.
 
     Returns:
-        The number of processes that were started. 0 if compiling ahead would gain nothing.
+        The number of processes that were started.
     """
     for policy in policies:
         policy_class(policy)  # `share_compiled` counts the kernels of modules that are imported

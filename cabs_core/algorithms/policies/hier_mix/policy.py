@@ -84,8 +84,9 @@ TWO_MODELS = {
 class Correction(PolicyOptions):
     """Options of a further model beside the anchored and the cold model.
 
-    The model predicts the score less an offset from the arm and the context.
-    Deviations are prior standard deviations, in units of the score.
+    The model predicts the score of arm j as an offset plus alpha + b_j + eta'z + delta_j'z at the scaled
+    context z. The coefficients alpha and eta are shared by the arms, b_j and delta_j belong to arm j.
+    Deviations are prior standard deviations of the coefficients, in units of the score.
     """
 
     offset: Literal["none", "mean", "static", "parallel", "shrunk", "ease", "ridge"] = Field(
@@ -138,7 +139,12 @@ ANCHOR_WEIGHT = round(1.0 - LEAST_WEIGHT / (1.0 - sum(c.weight for c in CORRECTI
 
 
 class HierOptions(PolicyOptions):
-    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score."""
+    """Settings of `hier_mix`. Deviations are prior standard deviations, in units of the score.
+
+    The anchored model predicts f_j + alpha + beta (f_j - mu_j) + b_j + eta'z, with f_j the static prediction
+    and mu_j the mean score of arm j in the train split. The coefficients of the cold model are those of
+    `Correction`, with the offset 1/2.
+    """
 
     base: str = Field(
         "kernel_ridge", description="Static predictor to anchor on; 'carrot': the accuracy head"
@@ -367,7 +373,9 @@ class HierMix(CompiledPolicy):
         """Return a request as a table of one row.
 
         Args:
-            ease: `ease_of` the prompt at the decision, [1]; None to compute it now.
+            z: scaled context [d]. base: static predictions [K].
+            ease: how much easier the prompt is for the arms' mean (`eases`), as it was at the decision, [1].
+                None computes it now.
         """
         nothing = np.zeros((1, len(base)))
         base = base[None]

@@ -44,7 +44,8 @@ def questions(
     Args:
         target: model with which the judge is asked.
         second: answer of the model `against`, for a judge that compares.
-        row: {column: text} with the reference.
+        row: {column: text}. Only the column `judge.reference` is read, if the judge has one; an empty
+            reference is left out.
     """
     shared = {"rubric": judge.rubric, "task": prompt}
     if judge.reference and row[judge.reference]:

@@ -24,10 +24,10 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
 
 def _view(record: Record) -> Record:
-    """Return {kind: kind of a request}, in which the kind of a chat is None.
+    """Return {"kind": kind of a request}, in which the kind of a chat is None.
 
-    Helicone also logs tools, searches and data as requests; the body of such a request names its kind. Other
-    requests that are no chats are recognised by their address.
+    Helicone also logs tools, searches and data as requests. The body of such a request names its kind. The
+    kind of another request that is no chat, such as embeddings, is the last part of its address.
     """
     kind = at(record, "request_body._type")
     address = str(record.get("request_path") or record.get("target_url") or "")
