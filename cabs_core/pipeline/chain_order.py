@@ -96,7 +96,8 @@ class Part:
             this needs, the other stages, the replays at one rho, the estimates from a log, or results (marts,
             report, leaderboard).
         assets: keys of the assets to make, `a/b` for nested ones. rho: of a replay.
-        state: hash of why it is due, so that the same is requested once; why: the same for people.
+        state: hash of the reasons why the part is due, by which no part is requested twice. why: the reasons
+            in words.
         due: the artifacts of the store that are due; of results none.
     """
 
@@ -115,12 +116,12 @@ class Wanted:
 
     Attributes:
         rhos, policies: rhos and policies to make. Empty: all of the pool's.
-        force: whether fresh artifacts are made, too.
-        pays: whether stages that pay for calls are made. If not, nothing is made while one of them is due.
-        alone: whether one pool is asked for. An artifact that a failed check blocks is then due, too, for its
+        force: True if fresh artifacts are made, too.
+        pays: True if stages that pay for calls are made. If not, nothing is made while one of them is due.
+        alone: True if one pool is requested. An artifact that a failed check blocks is then due, too, for its
             run to say so, and reports of other pools are made only if they give figures of older data as
             current.
-        known: returns whether an instance knows an asset (and its partition, if it has some). An unknown
+        known: returns True if an instance knows an asset (and its partition, if it has some). An unknown
             asset is due, too, because the instance's UI would not show it.
     """
 
@@ -132,7 +133,7 @@ class Wanted:
     known: Callable[[str, str | None], bool] = lambda asset, partition: True
 
     def due(self, fresh: bool, asset: str, partition: str | None) -> bool:
-        """Return whether an asset is to be made: it is forced, not fresh, or not known to the instance."""
+        """Return True if an asset is to be made: it is forced, not fresh, or not known to the instance."""
         return self.force or not fresh or not self.known(asset, partition)
 
 
@@ -149,7 +150,7 @@ def kind_of(stage: Stage) -> Kind:
 
 
 def is_due(status: Status) -> bool:
-    """Return whether an artifact is to be made, now or later: it is neither fresh nor blocked by a check."""
+    """Return True if an artifact is to be made, now or later: it is neither fresh nor blocked by a check."""
     return status.state not in ("fresh", "blocked")
 
 
@@ -262,11 +263,11 @@ class Planner:
         return failed
 
     def _has_report(self, pool: str) -> bool:
-        """Return whether a report of the pool is there, damaged or not."""
+        """Return True if a report of the pool is there, damaged or not."""
         return pool in self.store.children((REPORTS,))
 
     def is_complete(self, pool: str) -> bool:
-        """Return whether results are all that is left to be made of a pool."""
+        """Return True if results are all that is left to be made of a pool."""
         try:
             return not self.pending(pool) and not self.stopped(pool)
         except CabsError:  # its table is gone, say: it concerns this pool alone
@@ -276,8 +277,8 @@ class Planner:
         """Return the pools whose report is due and can be made now, `first` before the others.
 
         A report of `first` is due when anything that it shows changed. So is that of any pool whose chain is
-        complete. Where a chain is neither complete nor under way, it ended early: the report is due while it
-        gives figures of older data as current.
+        complete, unless `wanted.alone`. Where a chain is neither complete nor under way, it ended early: the
+        report is due while it gives figures of older data as current.
         """
         due = []
         for pool in sorted(self.begun, key=lambda name: name != first):
@@ -294,7 +295,7 @@ class Planner:
         return due
 
     def _misleads(self, pool: str) -> bool:
-        """Return whether the report that is there gives figures as current which are of older data now.
+        """Return True if the report that is there gives figures as current which are of older data now.
 
         A report whose record cannot be read counts: nobody knows what it says.
         """
@@ -308,7 +309,10 @@ class Planner:
         return record is not None and record.config.get(OLDER_DATA) != str(older)
 
     def _can_report(self, pool: str) -> bool:
-        """Return whether no check keeps the pool from having figures."""
+        """Return True if no failed check keeps the pool from having figures, or if there is a report.
+
+        Return False if the pool cannot be examined.
+        """
         try:
             return not self.stopped(pool)
         except CabsError:  # its table is gone: a report that is there is to say so, see `_misleads`
@@ -419,7 +423,7 @@ class Planner:
         return [replace(part, assets=(*part.assets, DEPLOYED), state=stable_hash([part.state, why]))]
 
     def _takes_models(self, pool: str) -> bool:
-        """Return whether a pool has a deployed router that models which it gains are to join."""
+        """Return True if a pool has a deployed router that models which it gains are to join."""
         chosen = self.chains[pool].pool
         return chosen.router.add_models and not chosen.logged and deployed_folder(pool).is_dir()
 
@@ -502,7 +506,7 @@ class Planner:
         A version changes when `cabs run` would make what reads it.
 
         Args:
-            pending: whether due stages and replays change the versions, too, before they are made.
+            pending: True if due stages and replays change the versions, too, before they are made.
         """
         if pending:
             waits = {pool: self._waits(pool) for pool in self.begun}
@@ -566,8 +570,8 @@ class Planner:
 class _DeployedRouter:
     """The deployed router of a pool that takes new models, as an artifact.
 
-    It goes on learning, so no change of a setting or of data makes it anew: it is out of date only while it
-    lacks a model of the pool.
+    The router goes on learning, so no change of a setting or of data makes it anew. The router is out of date
+    only while it lacks a model of the pool.
     """
 
     chain: Chain

@@ -12,7 +12,10 @@ LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Med
 
 
 def condition_name(condition: str | None) -> str:
-    """Return the title of a stress condition, such as `delayed rewards`; empty if there is none."""
+    """Return the title of a stress condition, such as `delayed rewards`; empty if there is none.
+
+    A name that the catalog does not have is returned as it is.
+    """
     if not condition or condition == "none":
         return ""
     if condition in CONDITIONS:
@@ -82,7 +85,10 @@ def policies_shown_first(names: Sequence[str], best: str, reference: str) -> set
 
 
 def with_experts(names: Iterable[str]) -> list[str]:
-    """Return the policies that mix other policies, each followed by the policies that it mixes."""
+    """Return the policies among `names` that mix other policies, each followed by the policies that it mixes.
+
+    Policies that mix none are left out.
+    """
     found = []
     for name in names:
         if name in policies() and policies()[name].experts:

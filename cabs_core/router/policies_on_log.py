@@ -1,5 +1,4 @@
-"""Off-policy estimates: utility that a pool's policies would have earned on logged traffic, per policy and
-rho.
+"""Off-policy estimates of the utility that a pool's policies would have earned on logged traffic.
 
 The log is the one of a router (`router.events.sqlite`), a log of calls that `cabs_core.read_log` reads, or
 the test prompts of a pool whose source is a log. Policies are evaluated as they start: fitted on the pool's

@@ -40,7 +40,7 @@ def run_checks(
 
     Args:
         rhos: rhos at which replays are checked. Empty: all of the pool's.
-        audit: whether one trial of a sample of the replays is played again, too.
+        audit: True to play one trial of a sample of the replays again, too.
         notify: called with words on what is checked next.
 
     Raises:
@@ -155,12 +155,12 @@ class _Gate:
 
 
 def _is_replayed(chain: Chain, rho: float) -> bool:
-    """Return whether a policy of the pool has a replay at a rho."""
+    """Return True if a policy of the pool has a replay at a rho."""
     return any(chain.store.record(target.parts) is not None for target in chain.replays([rho]))
 
 
 def _is_made(chain: Chain, asset: str) -> bool:
-    """Return whether an asset of the pool was made, so that its checks have something to read."""
+    """Return True if an asset of the pool was made, so that its checks have something to read."""
     if asset == "deployed_router":
         return (deployed_folder(chain.pool.name) / HEADER).is_file() and _is_made(chain, "router")
     return chain.store.record((asset, chain.pool.name)) is not None

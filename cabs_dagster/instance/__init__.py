@@ -1,6 +1,6 @@
 """The Dagster instance: where it lives and how it is set up.
 
-What belongs here: DAGSTER_HOME, dagster.yaml, opening the instance. What does not: definitions.
+The package sets DAGSTER_HOME, writes dagster.yaml and opens the instance. Definitions stand elsewhere.
 """
 
 import json
@@ -24,14 +24,19 @@ PACKAGES = Path(__file__).parents[2]
 
 
 def template(name: str) -> str:
-    """Return the text of a shipped dagster.yaml. name: `sqlite` or `postgres`."""
+    """Return the text of a shipped dagster.yaml.
+
+    Args:
+        name: `sqlite` or `postgres`.
+    """
     return (Path(__file__).parent / f"dagster.{name}.yaml").read_text(encoding="utf-8")
 
 
 def prepare_home() -> Path:
     """Set DAGSTER_HOME, write a dagster.yaml there if there is none, and return the folder.
 
-    The default of DAGSTER_HOME is `$CABS_HOME/dagster`.
+    The default of DAGSTER_HOME is `$CABS_HOME/dagster`. Dagster's telemetry is switched off unless
+    DAGSTER_DISABLE_TELEMETRY is set.
     """
     home = Path(os.environ.get("DAGSTER_HOME") or cabs_home() / "dagster").expanduser().absolute()
     os.environ["DAGSTER_HOME"] = str(home)
@@ -44,7 +49,8 @@ def prepare_home() -> Path:
 def workspace() -> Path:
     """Write the workspace file of `cabs ui` into DAGSTER_HOME and return its path.
 
-    It names a working directory: without one Dagster imports modules from the current directory first.
+    The file names a working directory, since without one Dagster imports modules from the current directory
+    first.
     """
     module = {
         "module_name": "cabs_dagster.definitions",

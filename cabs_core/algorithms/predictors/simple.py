@@ -46,11 +46,10 @@ class MeanPredictor(ScorePredictor):
 
 
 class RidgePredictor(ScorePredictor):
-    """Score predictor by ridge regression of every arm's score on leading principal components of the
-    embedding.
+    """Score predictor by ridge regression of every arm's score on principal components of the embedding.
 
-    Components are centred, and scaled together so that their squared norm is 16 on average (the scale of the
-    bandits' contexts); `penalty` is in that scale. The mean score is not shrunk.
+    The leading components are centred, and scaled together so that their squared norm is 16 on average (the
+    scale of the bandits' contexts); `penalty` is in that scale. The mean score is not shrunk.
     """
 
     name: ClassVar[str] = "ridge"
@@ -163,24 +162,28 @@ class KnnPredictor(ScorePredictor):
             self.scores_ = twin.scores_
 
     def with_k(self, k: int) -> Self:
-        """Return the predictor of the same train prompts with another k; nothing is copied."""
+        """Return the predictor of the same train prompts with another k; no array is copied.
+
+        A k above the number of train prompts becomes that number.
+        """
         near = copy(self)
         near.k = near.k_ = min(k, len(self.scores_))
         return near
 
     def _neighbour_means(self, x: np.ndarray, ks: Sequence[int]) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield, for chunks of rows of x, the slice and the mean scores of the k nearest train prompts for
-        each of `ks`, `[len(ks), rows, K]`.
+        """Yield (slice of rows of x, mean scores `[len(ks), rows, K]`), a chunk of rows at a time.
+
+        The mean scores are those of the k nearest train prompts, for each k of `ks`.
         """
         for rows, near in self._neighbours(x, max(ks)):
             totals = np.cumsum(self.scores_[near], axis=1)
             yield rows, np.stack([totals[:, k - 1] / k for k in ks])
 
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
-        """Yield, for chunks of rows of x, the slice and the indices `[rows, top]` of the nearest train rows,
-        nearest first.
+        """Yield (slice of rows of x, indices `[rows, top]` of the nearest train rows), a chunk at a time.
 
-        The indices come from the lists if these know all rows, otherwise from a search.
+        The nearest train row comes first. The indices come from the lists if these know all rows, otherwise
+        from a search.
         """
         if self.lists is not None and self._in_lists:
             listed = self.lists.of(x, top)

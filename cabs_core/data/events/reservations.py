@@ -17,6 +17,8 @@ STANDS = 60.0
 def reserve(log: EventLog, name: str, most: float, *, usd: float, day: int) -> tuple[bool, float]:
     """Reserve money for a call, unless the budget of the day is used up.
 
+    A name that has a reservation keeps the reservation as it is. A refusal removes the reservation.
+
     Args:
         name: name of the reservation, different for each call.
         most: USD that the call may cost.

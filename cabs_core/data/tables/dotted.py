@@ -1,5 +1,6 @@
-"""Reads values within nested values by a path such as `metadata.rating`, `calls.0.model` or
-`spans[type=llm].name`.
+"""Reads values within nested values by a path.
+
+Such paths are `metadata.rating`, `calls.0.model` and `spans[type=llm].name`.
 """
 
 import ast

@@ -77,8 +77,9 @@ def with_log(
 ) -> tuple[Outcomes, np.ndarray, np.ndarray]:
     """Add a log's decisions to a table as train rows; return outcomes, split and embeddings of both.
 
-    Decisions for removed arms are left out. The added rows have placeholders of the prompts' lengths as texts
-    and the task `log`. The result has no sessions, tokens, source splits or propensities.
+    Decisions for removed arms are left out. The added rows have placeholders of the prompts' lengths as
+    texts, the task `log`, no group and no time. Their scores are clipped to [0, 1], their costs to 0 and
+    above. The result has no sessions, tokens, source splits or propensities, and counts no cell as predicted.
 
     Args:
         outcomes, split, embeddings: outcomes, splits and embeddings of the table.
@@ -110,6 +111,10 @@ def with_log(
         array = getattr(outcomes, name)
         if array is not None:  # train rows have zeros there, which nothing reads
             cells[name] = np.concatenate([array, np.zeros((n, array.shape[1]))])
+    if outcomes.groups is not None:
+        cells["groups"] = np.concatenate([outcomes.groups, np.full(n, "")])
+    if outcomes.times is not None:
+        cells["times"] = np.concatenate([outcomes.times, np.full(n, np.nan)])
     cells["scores"] = np.concatenate(
         [outcomes.scores, np.clip(pseudo_outcomes(data, data.scores, scores, cap=cap), 0.0, 1.0)]
     )

@@ -77,7 +77,7 @@ def _answer(pool: str | None, goal: str) -> None:
 
 
 def _opened(page: Path) -> bool:
-    """Open a page in a browser, and return whether one could be opened."""
+    """Open a page in a browser, and return True if a browser could be opened."""
     try:
         return webbrowser.open(page.as_uri())
     except (webbrowser.Error, OSError):
@@ -149,11 +149,10 @@ def evaluate(
     rhos: str | None,
     as_json: bool,
 ) -> None:
-    """Estimate from a log what policies would have earned on its prompts, with 95 % intervals (doubly
-    robust).
+    """Estimate from a log what policies would have earned on its prompts, with 95 % intervals.
 
-    A policy that the log cannot evaluate is refused, with the reason. Exit code 1 when every policy was
-    refused.
+    Estimates are doubly robust. A policy that the log cannot evaluate is refused, with the reason. Exit code
+    1 when every policy was refused.
     """
     import pyarrow.parquet as pq
 
