@@ -228,7 +228,9 @@ class FairWorker:
             future.set_result(work())
         except BaseException as error:
             future.set_exception(error)
-            del future  # the error holds this frame: with the body that was read, they would keep each other
+            # The error refers to this frame, and the frame would refer to the future that holds the error.
+            # The cycle would keep the body that was read in memory.
+            del future
 
 
 def prepare_process() -> None:

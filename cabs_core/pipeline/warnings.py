@@ -10,8 +10,8 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 def data_warnings(store: ArtifactStore, pool: str) -> list[str]:
     """Return the warnings about a pool's data that bear on the verdict, as sentences.
 
-    The sentences are on failed checks that are accepted or have a meaning for the verdict, on several judges,
-    on gaps and on queries that were left out.
+    The sentences are on failed checks that the pool file accepts or that have a text on their meaning
+    (`CheckResult.means`), on several judges, on gaps and on queries that were left out.
     """
     warnings = []
     for stage in (stage for stage in POOL_STAGES.values() if stage.checks):

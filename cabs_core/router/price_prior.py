@@ -1,6 +1,6 @@
 """A prior from prices alone: dearer models are a little better.
 
-A router starts from it before anything was measured (`cold`).
+A router starts from this prior before anything was measured (`cold`).
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ def price_of(upstream: Upstream) -> float:
 
 
 def known_prices(models: Mapping[str, Upstream]) -> dict[str, float]:
-    """Return {model: USD of a typical call} of the models whose price is known."""
+    """Return {model: USD of a typical call} of the models that have a price or are free (0 USD)."""
     return {name: price_of(upstream) for name, upstream in models.items() if upstream.free or upstream.price}
 
 
@@ -43,7 +43,7 @@ def prior_scores(prices: np.ndarray) -> np.ndarray:
     """Return the scores `[K]` that prices `[K]` (USD) suggest, from `LOWEST` to `HIGHEST`.
 
     The score is `MEAN` at the geometric mean of the prices, and `PER_DECADE` more at ten times it. The price
-    of a free model counts as a tenth of the lowest price.
+    of a free model counts as a tenth of the lowest price. Without any price all scores are `MEAN`.
     """
     paid = prices > 0
     if not paid.any():

@@ -1,4 +1,4 @@
-"""`cabs plan`. It imports no Dagster, so that it answers at once."""
+"""The command `cabs plan`, which imports no Dagster so that the answer comes at once."""
 
 import json
 from collections import Counter

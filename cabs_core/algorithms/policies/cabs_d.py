@@ -5,16 +5,16 @@ Module `reference` has the algorithm line by line in plain NumPy, and is easier 
 M experts have distributions p_m over the arms. By default they are LinTS, which uses no surrogates, and
 CABS-C (`cabs_c`). Each expert learns in every round. The arm i is drawn from the mixture
 
-    q = sum_m w_m p_m,   w_m proportional to exp(-eta sum of losses),   loss (1 - r_i) p_m(i) / (q(i) +
-    gamma_IX).
+    q = sum_m w_m p_m
+    w_m proportional to exp(-eta sum of losses)
+    loss (1 - r_i) p_m(i) / (q(i) + gamma_IX)
 
 Kernels: `decide` mixes (lines 7 to 9), `learn` teaches the experts and calls `learn_weights` (lines 13 to
 17). The neural policies (`neural`) use them too, with networks in place of the ridge models, and with one
 expert or more.
 
 Presets are those of CABS-C. `lin_ucb_expert` is `literal` with LinUCB as the standard expert, which the paper
-names as well. Reading where the paper is silent, in all presets: the grid of gamma_IX starts at 1 / sqrt(K
-    T).
+names as well. Where the paper is silent, the grid of gamma_IX starts at 1 / sqrt(K T) in all presets.
 
 Source: Sridhar, Singh, Mahdavi and Narayanan, Correlation-Aware Contextual Bandits with Surrogate Rewards for
 LLM Routing.
@@ -327,7 +327,7 @@ class MixtureParts(NamedTuple):
 
 
 def new_mixture_work(experts: ExpertTables, copies: int, arms: int, width: int) -> MixtureWork:
-    """Return work space for these experts with so many arms and features."""
+    """Return work space for these experts, with this number of arms and this number of features (`width`)."""
     surrogate_experts = len(experts.cabs_c)
     m = len(experts.bandits) + surrogate_experts
     return MixtureWork(
@@ -342,7 +342,7 @@ def new_mixture_work(experts: ExpertTables, copies: int, arms: int, width: int) 
 
 
 def new_memory(experts: ExpertTables, shape: tuple[int, ...], arms: int) -> Memory:
-    """Return empty memory; `shape` are the axes in front of those of experts and arms."""
+    """Return empty memory. `shape` has the lengths of the axes in front of those of experts and arms."""
     surrogate_experts = len(experts.cabs_c)
     m = len(experts.bandits) + surrogate_experts
     return Memory(
@@ -694,7 +694,7 @@ class MixturePolicy(SurrogatePolicy):
 def cabs_d_rule(options: CabsDOptions, arms: int, horizon: int | None) -> MixtureRule:
     """Return the rule by which the options of CABS-D mix experts, for this number of arms and rounds.
 
-    The number of rounds counts where gamma_ix is None; None for it stands for `DEFAULT_HORIZON`.
+    The number of rounds counts only if `gamma_ix` is None. A `horizon` of None stands for `DEFAULT_HORIZON`.
     """
     gamma = options.gamma_ix
     if gamma is None:
@@ -710,8 +710,9 @@ def cabs_d_rule(options: CabsDOptions, arms: int, horizon: int | None) -> Mixtur
 
 
 class Decoupled(MixturePolicy):
-    """Base of the CABS-D policies (Correlation-Aware Bandits with Surrogates Decoupled, Algorithm 2),
-    whatever their regression.
+    """Base of the CABS-D policies, whatever their regression.
+
+    CABS-D stands for Correlation-Aware Bandits with Surrogates Decoupled (Algorithm 2).
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS

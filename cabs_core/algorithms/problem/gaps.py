@@ -35,8 +35,9 @@ class Cells:
 
 
 def unknown_arms(problem: ReplayProblem) -> list[int]:
-    """Return the indices of arms whose missing answers cannot be estimated: their gaps are not at random, or
-    they have no real answer at all.
+    """Return the indices of arms whose missing answers cannot be estimated.
+
+    Such an arm has gaps that are not at random, or no real answer at all.
     """
     if problem.observed is None:
         return []
@@ -46,9 +47,10 @@ def unknown_arms(problem: ReplayProblem) -> list[int]:
 
 
 def real_values(problem: ReplayProblem, rho: float) -> Cells:
-    """Return the values of all cells at a rho, in score units per USD.
+    """Return utility, score and cost of all cells at a rho (score units per USD).
 
-    They are the problem's own values if it has no gaps, and for `unknown_arms`; otherwise doubly robust.
+    The values are the problem's own values if it has no gaps, and for `unknown_arms`; otherwise doubly
+    robust.
     """
     score = problem.scores
     cost = problem.costs
@@ -73,8 +75,9 @@ def real_values(problem: ReplayProblem, rho: float) -> Cells:
 
 
 def doubly_robust(real: np.ndarray, predicted: np.ndarray, observed: ArrayLike) -> np.ndarray:
-    """Return predictions `[n, K]`, corrected by their weighted errors in real cells; means over rows are
-    estimates.
+    """Return predictions `[n, K]`, corrected by their weighted errors in real cells.
+
+    Single values estimate nothing; means over rows are estimates.
 
     Args:
         real, predicted: `[n, K]`; predictions are made without the cell's own value.

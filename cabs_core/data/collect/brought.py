@@ -50,9 +50,9 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     that answer.
 
     Args:
-        path: a table with the columns prompt, model and answer. The columns n_input_tokens and
-            n_output_tokens (otherwise estimated from the texts) and latency (seconds) are read if they are
-            there.
+        path: a table with the columns prompt, model and answer. The columns n_input_tokens, n_output_tokens
+            and latency (seconds) are read if they are there. If one of the two counts is missing in a row,
+            both are estimated from the texts.
 
     Raises:
         DataError: a column is missing, a value is wrong, a model is none of the pool's, or no prompt is one

@@ -9,6 +9,7 @@ DEAR_TIMES = 20.0
 def doubt_of_costs(median: float, expected: float | None = None) -> str:
     """Return a note that the costs may be in another unit than USD, or '' if there is no doubt.
 
+    There is doubt if the median is above `DEAR_CALL`, or more than `DEAR_TIMES` times the expected one.
     The note says what 1,000 calls cost if the numbers are USD and what they cost if the numbers are cents.
 
     Args:

@@ -98,7 +98,10 @@ def _row(policy: str, entry: dict[str, Any], fold: int | None) -> dict[str, Any]
 
 
 def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], None]:
-    """Return a function that reports the progress of tuning when a policy begins and every ten seconds."""
+    """Return a function that reports the progress of tuning when a policy begins, then every ten seconds.
+
+    Between two reports on a policy the function does nothing.
+    """
     last: dict[str, float] = {}
     if folds > 1:
         of_fold = f", fold {fold + 1} of {folds}"
@@ -123,7 +126,8 @@ def _digest(options: Any) -> str:
 def _still_valid(chain: Chain, target: Target) -> tuple[str, ...]:
     """Return the policies whose entries of an earlier tuning hold.
 
-    An entry holds if validation problem, budget, tuning code and the policy's own code did not change.
+    An entry holds if validation problem, budget, tuning code and the policy's own code did not change, and
+    the files of the earlier tuning are not damaged.
     """
     status = chain.status(target)
     record = status.record

@@ -49,8 +49,8 @@ def headroom(outcomes: Outcomes, rhos: tuple[float, ...]) -> dict[str, np.ndarra
     """Return mean utilities over all queries at each rho, as arrays `[R]`.
 
     Returns:
-        {"random": of random play, "single": of the best single model, "which": index of this model, "oracle":
-        of the best model of every query}.
+        {"random": of random play, "single": of the best single model at each rho, "which": index of this
+        model, "oracle": of the best model of every query}.
     """
     utilities = [clipped_utility(outcomes.scores, outcomes.costs, rho) for rho in rhos]
     means = np.array([utility.mean(axis=0) for utility in utilities])
@@ -198,8 +198,8 @@ def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]]
 def _similar_order(correlations: np.ndarray) -> np.ndarray:
     """Return an order `[K]` of the models in which models with correlated scores stand together.
 
-    It is the leaf order of average-linkage clustering on 1 - correlation. Models whose scores are constant,
-    and so have no correlation, come last.
+    The order is the leaf order of average-linkage clustering on 1 - correlation. Models whose scores are
+    constant, and so have no correlation, come last.
     """
     known = np.flatnonzero(np.isfinite(np.diag(correlations)))
     rest = np.setdiff1d(np.arange(len(correlations)), known)
@@ -212,9 +212,9 @@ def _similar_order(correlations: np.ndarray) -> np.ndarray:
 
 
 def _block_note(blocks: Blocks, arms: list[str]) -> str:
-    """Return a sentence that says if the models fall into blocks of uncorrelated scores.
+    """Return a sentence that says if the models fall into blocks of uncorrelated scores, or that data lack.
 
-    Scores of different blocks cannot be about the same queries.
+    Such blocks are a warning: scores of different blocks cannot be about the same queries.
     """
     if not blocks.conclusive:
         return "There are too few queries to tell whether the models fall into unrelated blocks."

@@ -325,7 +325,7 @@ class NeuralLanes:
         return state
 
     def slots(self, slots: int) -> Memory:
-        """Return empty memory with so many slots and an axis of lanes in front."""
+        """Return empty memory with this number of slots and an axis of lanes in front."""
         return new_memory(self.experts, (self.lanes, slots), self.shape.arms)
 
     def _forward(self, x: np.ndarray) -> torch.Tensor:
