@@ -1,6 +1,7 @@
-"""Which executor runs the steps: `CABS_EXECUTOR` = in_process (default), multiprocess or ray.
+"""The executor that runs the steps: `CABS_EXECUTOR` = in_process (default), multiprocess or ray.
 
-Results do not depend on it: every lane has its own random stream and every artifact its own folder.
+Results do not depend on the executor: every trial has its own random streams and every artifact its own
+folder.
 """
 
 import os
@@ -25,7 +26,10 @@ EXECUTORS = ("in_process", "multiprocess", "ray")
 
 
 def passed() -> list[str]:
-    """Return NAME=value of the environment variables in `_PASSED`, which steps on a cluster's nodes need."""
+    """Return NAME=value, sorted, of the environment variables that steps on a cluster's nodes need.
+
+    Their names begin with one of `_PASSED`.
+    """
     return [f"{k}={v}" for k, v in sorted(os.environ.items()) if k.startswith(_PASSED)]
 
 

@@ -61,7 +61,7 @@ class _Page:
 
     @property
     def inputs(self) -> Sequence[Artifact]:
-        """Empty: a page shows the marts as they are, and says so where they are of older data."""
+        """No inputs, since a page shows the marts as they are, and says so where they are of older data."""
         return ()
 
     @property

@@ -28,7 +28,8 @@ def oracle_heads(data: PoolData) -> PageTable | None:
     """Table of the mean squared error of every candidate predictor, by head, the smallest error first.
 
     A head is a quantity that is predicted, such as the score or the cost. Errors are those on validation
-    queries, and those on test queries if the stage diagnosed them. None if there are no oracles.
+    queries, and those on test queries if the stage diagnosed them, by which the rows are then sorted. None if
+    there are no oracles.
     """
     card = _file(data, "oracles", "oracles.json")
     report = _file(data, "oracles", "diagnostics.json")
@@ -143,8 +144,8 @@ def _value_text(value: Any) -> str:
 def logged(data: PoolData) -> PageTable | None:
     """Table of the off-policy estimates of every policy at the lowest, the middle and the highest rho.
 
-    The estimates are those of the utility, doubly robust and SNIPS.
-    A policy without an estimate or an interval has the reason in its row. None if the pool has no estimates.
+    The estimates are those of the utility, doubly robust and SNIPS. A policy without an estimate or an
+    interval has the reason in its row. None if the pool has no estimates.
     """
     mart = data.mart("off_policy")
     if mart.empty:

@@ -1,9 +1,9 @@
 """Recent scores of a model against the scores that the bundle expects of it on the same prompts.
 
 The last `RECENT` scored draws of each model are compared with the scores that the bundle predicts for their
-prompts. Prompts are the units: the scores of one prompt are averaged first. To the sum of
-squared deviations 1 is added, so that equal scores do not give an error of 0. The K models of the bundle
-share `LEVEL` (Bonferroni): the interval of one model has the error `LEVEL` / K.
+prompts. Prompts are the units: the scores of one prompt are averaged first. To the sum of squared deviations
+1 is added, so that equal scores do not give an error of 0. The K models of the bundle share `LEVEL`
+(Bonferroni): the interval of one model has the error `LEVEL` / K.
 
 A router asks the model of which it expects most, so its expectations of the models that it asks are too high
 on average, and of those that it asks for exploration too low. A gap is therefore significant only where it is

@@ -49,7 +49,7 @@ def build_policy(
         offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
         horizon: expected number of rounds, where a setting depends on it (default 10,000).
         seed, keys: seed of the policy's random streams, or the keys themselves (`rng.stream_keys`).
-        binary_share: how binary the scores are (`utility.binary_share`).
+        binary_share: how binary the scores are, from 0 to 1 (`base.utility.binary_share`).
         **options: options of the policy whose values differ from the preset's.
 
     Raises:

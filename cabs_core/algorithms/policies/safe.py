@@ -244,10 +244,10 @@ class SafePolicy:
         return replace(decision, arm=int(arm), probability=float(pmf[arm]), pmf=np.array(pmf), memory=memory)
 
     def take_over(self, copy: SafePolicy) -> None:
-        """Take the learnt state of a copy of this policy that is not in use; the later of the two rounds
-        counts.
+        """Replace the learnt state of this policy by that of a copy, which nobody else may use meanwhile.
 
-        The ledger `learnt`, the version and the ids are not taken.
+        The number of decisions becomes the larger one of both. The ledger `learnt`, the version and the ids
+        are not taken.
         """
         with self._lock:
             later = max(self.round, copy.round)

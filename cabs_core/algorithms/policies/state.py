@@ -391,7 +391,8 @@ class Header(BaseModel):
     Attributes:
         format: number of the format of the files. name: name of the policy, with its preset.
         arms: names of the arms. dim: number of features. rho: cost sensitivity. horizon: expected rounds.
-        round: number of decisions so far. share: the policy's option `binary_share`.
+        round: number of decisions so far. share: how binary the scores are, from 0 to 1
+            (`base.utility.binary_share`).
         keys: keys of the random streams. options: the policy's options. values: part of the policy's state
             that is no array.
         router: id of the router. version: how often its arms have changed. since: {arm: version in which the

@@ -1,6 +1,6 @@
 """Random numbers by counters: a draw is a hash of its stream, round and index.
 
-Streams are keyed by their use (`base.streams`), so lanes can run in any order, process or thread. A saved
+Streams are keyed by their use (`base.streams`), so trials can run in any order, process or thread. A saved
 policy needs no state of a generator beyond its round, and a graph can be drawn again when a reward arrives
 late. Only integer arithmetic is used (the finaliser of SplitMix64 twice, Steele et al. 2014), so uniforms are
 equal on every machine.

@@ -2,7 +2,7 @@
 
     error = mean_error(values, clusters=problem.clusters, trials=by_trial)  # of the mean of [n] values
     low, high = error.interval(mean)                                        # 95 %, Student's t
-    low, high = share_interval(hits / n, mean_error(hits))                  # Clopper and Pearson
+    low, high = share_interval(hits.mean(), mean_error(hits))               # Clopper and Pearson
 
 Independent observations are clusters (`statistics.clusters`). A mean over queries and trials has two-way
 clustering without its third, subtracted term, which is never too small (Cameron, Gelbach and Miller 2011,

@@ -198,9 +198,11 @@ def position(shares: Sequence[tuple[str, float, float]]) -> dict[str, Any]:
 def warnings(measured: Mapping[str, Any]) -> list[str]:
     """Return sentences about errors of a judge that limit its use.
 
-    Kappa is reported if its value is below `LOW_KAPPA`. Another figure is reported only if its interval,
-    corrected for the number of figures that are looked at, excludes 0. Without labels the only sentence says
-    that the judge was never compared with people.
+    Kappa is reported if its value is not known or below `LOW_KAPPA`. Another figure is reported only if its
+    interval, corrected for the number of figures that are looked at, excludes 0. Moreover, the error on a
+    model is reported only from `NOTABLE` on, the own family only if it is favoured, and the length of wrong
+    answers only if it says something else than the length of all. Without labels the only sentence says that
+    the judge was never compared with people.
 
     Args:
         measured: figures of `measure`, which are absent if people labelled no answer, and the figures of

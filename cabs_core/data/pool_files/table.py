@@ -165,7 +165,10 @@ class TablePool(ReplayedPool):
         return super()._why_one_fold()
 
     def later_names(self) -> dict[str, tuple[str, ...]]:
-        """Return {name shown: names in the source that are this model} after the change of `later_models`."""
+        """Return {name shown: names in the source that are this model} for the later half of the stream.
+
+        A model of `later_models` has the one name of its later version, and other models keep their names.
+        """
         names = dict(self.names_in_source())
         for shown, name in self.later_models.items():
             names[shown] = (name,)

@@ -56,7 +56,8 @@ def newest_fifth(
     """Compare the newest fifth of the judged prompts with the older ones.
 
     The interval of the change is made of the intervals of both parts (Zou and Donner 2008, Statistics in
-    Medicine 27(10)), so it needs no variance of its own where losses are rare.
+    Medicine 27(10)), so it needs no variance of its own where losses are rare. The errors of the rungs rules
+    and router, which are made from prompts of the table, are widened by `CROSS_FITTED`.
 
     Args:
         table: scored answers.

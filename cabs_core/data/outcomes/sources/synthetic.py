@@ -42,8 +42,9 @@ _HIDDEN_VENDOR_SD = 0.5
 
 
 def synthetic_raw(source: SyntheticSource) -> RawOutcomes:
-    """Return the outcomes of eleven models on `source.queries` generated prompts. They depend on
-    `source.seed` alone.
+    """Return the outcomes of eleven models on `source.queries` generated prompts.
+
+    The outcomes depend on `source.queries` and `source.seed` alone.
     """
     rows = PUBLISHED["routerbench"]
     arms = [row.name for row in rows]
