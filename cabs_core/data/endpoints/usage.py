@@ -671,13 +671,13 @@ def reported_output(usage: Mapping[str, Any]) -> float | None:
 def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
     """Return a copy of a usage block whose count of the output is raised to `least` tokens if it is smaller.
 
-    The block itself is returned if it has no sound count of the output. A count that is written as text is
-    not raised.
+    The block itself is returned if it has no sound count of the output.
     """
-    name = next((name for name in OUTPUT_NAMES if as_count(usage.get(name)) is not None), None)
+    counts = _counts(usage)
+    name = next((name for name in OUTPUT_NAMES if name in counts), None)
     if name is None:
         return usage
-    return {**usage, name: max(usage[name], least)}
+    return {**usage, name: max(counts[name], least)}
 
 
 def _block(usage: Mapping[str, Any], names: Iterable[str]) -> Mapping[str, Any]:

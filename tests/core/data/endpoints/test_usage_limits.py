@@ -10,6 +10,7 @@ from cabs_core.data.endpoints.usage import (
     Tokens,
     read_usage,
     tokens_of,
+    with_output_at_least,
 )
 from cabs_core.data.pool_files.prices import CallPrice
 
@@ -111,3 +112,20 @@ def test_a_hundred_summaries_of_a_conversation_are_billed_and_no_more():
 
 def test_a_long_name_of_a_tier_is_cut_at_forty_letters():
     assert tokens_of({**COUNTED, "service_tier": "Very Fast" + "t" * 40}).tier == "very_fast" + "t" * 31
+
+
+@pytest.mark.parametrize(
+    ("usage", "raised"),
+    [
+        ({"output_tokens": 2}, {"output_tokens": 7}),
+        ({"output_tokens": 9}, {"output_tokens": 9}),
+        ({"output_tokens": "2"}, {"output_tokens": 7}),
+        (
+            {"completion_tokens": "many", "output_tokens": 2},
+            {"completion_tokens": "many", "output_tokens": 7},
+        ),
+        ({"input_tokens": 3}, {"input_tokens": 3}),
+    ],
+)
+def test_an_output_is_raised_also_where_a_gateway_writes_it_as_text(usage, raised):
+    assert with_output_at_least(usage, 7.0) == raised
