@@ -1,4 +1,4 @@
-"""Running the chain of a pool: a planner says what is due, and Dagster executes the jobs that make it.
+"""Running the chain of a pool: a planner names the parts that are due, and Dagster executes their jobs.
 
 `cabs run` and the job `pool_chain` execute jobs in different ways, so each has a subclass of `ChainRunner`.
 """

@@ -38,6 +38,6 @@ REQUESTED_BY_SENSORS = (PREPARE, REPLAY, EVALUATE, RESULTS, JOIN)
 
 
 def jobs_for_sensors(all_jobs: Iterable[Any]) -> list[Any]:
-    """Return those of a location's jobs that its sensors may request, see `REQUESTED_BY_SENSORS`."""
+    """Return the jobs among a location's jobs that its sensors may request (`REQUESTED_BY_SENSORS`)."""
     names = {named(name) for name in REQUESTED_BY_SENSORS}
     return [job for job in all_jobs if job.name in names]

@@ -38,8 +38,8 @@ class RouterOptions:
             none.
         score_rule: rule by which they are marked, `uniform` or `seldom` (`marks`).
         prices: {model: USD per one million tokens in}. With a price, the expected cost of a call is its known
-            part plus what was learnt about its output (`charges`). Without, it is the bundle's prediction for
-            the text.
+            part plus what was learnt about its output (`charges`). Without a price, the expected cost is the
+            bundle's prediction for the text.
         cache_prices: {model: (USD per one million tokens in, USD per one million cached tokens in, or None if
             unknown)}. A model that is absent loses nothing when its cache is lost.
         sticky: when a conversation keeps its model: `session`, `tools` or `off` (`sessions`).

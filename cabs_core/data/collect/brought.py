@@ -1,4 +1,4 @@
-"""Answers that the user brings in a table, such as those of a batch job. They are stored as if asked for."""
+"""Answers that the user brings in a table, such as those of a batch job, stored like collected answers."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     """Store the answers of a table, so that the collection does not ask for them.
 
     The answers count as paid at the prices of the upstreams file. A call that has an answer already keeps
-    that answer.
+    that answer. If a row names a wrong model, the answers of the rows before stay stored.
 
     Args:
         path: a table with the columns prompt, model and answer. The columns n_input_tokens, n_output_tokens

@@ -190,7 +190,8 @@ def _in_mirror(folder: Path, file: RemoteFile) -> Path:
 def _from_hub(file: RemoteFile, known: _Expectation) -> tuple[Path, str | None]:
     """Return the path of a file in the cache of the hub, and its revision.
 
-    A file that is missing or differs from what is known of it is downloaded.
+    A file that is missing or differs from its pin or record is downloaded. Offline, a file that differs is
+    returned, and `_Expectation.verify` refuses the file.
     """
     from huggingface_hub import hf_hub_download  # noqa: PLC0415  (only where something is downloaded)
     from huggingface_hub.constants import HF_HUB_CACHE  # noqa: PLC0415  (only where something is downloaded)
@@ -218,7 +219,8 @@ def _from_hub(file: RemoteFile, known: _Expectation) -> tuple[Path, str | None]:
 def _from_https(file: RemoteFile, known: _Expectation) -> Path:
     """Return the path of a file from an https address in the download folder.
 
-    A file that is missing or differs from what is known of it is downloaded.
+    A file that is missing or differs from its pin or record is downloaded. Offline, a file that differs is
+    returned, and `_Expectation.verify` refuses the file.
 
     Raises:
         DataError: the address is neither https nor of this machine, or the file cannot be downloaded.

@@ -56,5 +56,5 @@ class Summary:
         return []
 
     def lines(self) -> list[str]:
-        """Return the figures as lines for a terminal: none, but for the stages that `cabs collect` makes."""
+        """Return the figures as lines for a terminal. Empty except for stages that `cabs collect` makes."""
         return []

@@ -36,7 +36,11 @@ class ReplayProblemSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ReplayProblemSummary:
-    """Write two problems of every fold, for its test and validation split, under the pool's condition."""
+    """Write two problems of every fold, one for its test split and one for its validation split.
+
+    If the pool's stress condition (`replay.condition`) changes labels, the scores of the train and validation
+    splits are altered first.
+    """
     pool = chain.pool
     folds = FoldData.read(inputs)
     sizes: dict[str, dict[str, int]] = {}
