@@ -157,6 +157,30 @@ def test_bad_logs_name_the_row(outcomes_of_log, change, fields, message) -> None
         outcomes_of_log(change(calls()), **fields)
 
 
+def test_five_scored_train_decisions_of_a_model_are_enough(outcomes_of_log) -> None:
+    frame = calls(60).assign(split=["test", "train", "validation", "train"] * 15, model="large")
+    given = {"source": {"columns": {"split": "split"}}, "split": {"kind": "column"}, "models": MODELS[:2]}
+    frame.loc[1:9:2, "model"] = "medium"
+    assert outcomes_of_log(frame, **given).report["decisions"] == {"large": 55, "medium": 5}
+    frame.loc[9, "model"] = "large"
+    with pytest.raises(DataError, match="'medium' has 4 scored decisions on train prompts; 5"):
+        outcomes_of_log(frame, **given)
+
+
+def test_the_length_of_a_prompt_is_standardised_by_train_prompts() -> None:
+    """The logarithms of 2, 4 and 8 are 1, 2 and 3 times that of 2, and those of train prompts are 1 and 2."""
+    features = prompt_features(["a", "abc", "abcdefg"], np.arange(2))
+    assert features[:, 0] == pytest.approx([-1.0, 1.0, 3.0])
+    alike = prompt_features(["a", "b", "c"], np.arange(3))
+    assert alike[:, 0].tolist() == [0.0, 0.0, 0.0]
+
+
+def test_features_of_many_prompts_are_the_length_and_64_components() -> None:
+    words = np.random.default_rng(0).choice(list("abcdefghijklmnop"), (300, 30))
+    prompts = ["".join(letters) for letters in words]
+    assert prompt_features(prompts, np.arange(300)).shape == (300, 65)
+
+
 def test_checks_that_compare_models_on_a_query_do_not_apply(outcomes_of_log) -> None:
     outcomes = outcomes_of_log(calls(600))
     results = {r.name: r for r in run_checks("outcomes", outcomes)}
