@@ -406,6 +406,155 @@ def test_a_named_path_is_the_only_place_that_is_read(tmp_path: Path) -> None:
         read(tmp_path, "litellm", *calls, columns={"costs": "usd"})
 
 
+def test_outcomes_of_a_router_count_if_they_are_about_the_model(tmp_path: Path) -> None:
+    call = ANSWERED["vllm_sr"]
+    good = {"verdict": "good", "score": 0.5}
+    for outcomes in (
+        [good],
+        ["text", good],
+        [{**good, "target": "Model"}],
+        [{"score": 0.25, "target": "route"}, good],
+    ):
+        assert scores(read(tmp_path, "vllm_sr", call | {"outcomes": outcomes})) == [0.5]
+    assert scores(read(tmp_path, "vllm_sr", call | {"outcome": good})) == [0.5]
+    named = read(tmp_path, "vllm_sr", call | {"outcomes": [{**good, "name": "taste"}]})
+    assert named.receipt.notes[0] == "read: the fields of vllm_sr, score from taste"
+    nameless = read(tmp_path, "vllm_sr", call | {"outcomes": [good]})
+    assert nameless.receipt.notes[0] == "read: the fields of vllm_sr, score from outcome"
+
+
+def test_a_cost_of_a_router_in_another_currency_is_not_known(tmp_path: Path) -> None:
+    call = ANSWERED["vllm_sr"] | {"actual_cost": 0.25}
+    log = read(tmp_path, "vllm_sr", call, call | {"currency": "usd"}, call | {"currency": "EUR"})
+    assert log.frame["cost"].fillna(-1).tolist() == [0.25, 0.25, -1]
+
+
+def test_the_address_of_a_request_says_that_it_is_no_chat(tmp_path: Path) -> None:
+    call = ANSWERED["openai"]
+    chat = {"url": "/v1/chat/completions", "method": "POST"}
+    other = {**call["request"], "url": "/v1/embeddings"}
+    log = read(tmp_path, "openai", call | chat, call | {"request": other}, call | {"url": "/v1/embeddings"})
+    assert len(log) == 1
+    assert sum(log.receipt.left_out.values()) == 2
+
+
+def test_the_status_of_a_response_comes_before_the_one_beside_it(tmp_path: Path) -> None:
+    call = ANSWERED["openai"]
+    body = call["response"]["body"]
+    log = read(
+        tmp_path,
+        "openai",
+        call | {"status_code": 500},
+        call | {"response": {"body": body}, "status_code": 500},
+        call | {"response": {"body": body}, "status_code": 200},
+        call | {"response": {"body": body, "status_code": 500}, "status_code": 200},
+    )
+    assert log.details.index.tolist() == [0, 1]
+    assert log.receipt.left_out == {"failed": 2}
+
+
+def test_an_empty_object_is_passed_over_for_the_next_place_of_a_request(tmp_path: Path) -> None:
+    call = ANSWERED["openai"]
+    log = read(tmp_path, "openai", call | {"request": {}, "body": call["request"]["body"]})
+    assert log.frame["prompt"].tolist() == ["hello"]
+
+
+def test_a_thumb_of_helicone_comes_before_its_copy_and_numbers_stay_numbers(tmp_path: Path) -> None:
+    call = ANSWERED["helicone"]
+    thumb = {"scores": {"helicone-score-feedback": {"value": 0}}}
+    up = {"scores": {"helicone-score-feedback": {"value": 1}}}
+    assert scores(read(tmp_path, "helicone", call | thumb | {"feedback_rating": True})) == [1]
+    assert scores(read(tmp_path, "helicone", call | up, call | thumb)) == [1, 0]
+    named = call | {"scores": {"ok-hcone-bool": 3, "taste": 4, "word-hcone-bool": "false"}}
+    for name, value in (("ok", 1.0), ("taste", 0.4), ("word", 0.0)):
+        log = read(tmp_path, "helicone", named, columns={"score": name}, score_range=(0, 10))
+        assert scores(log) == [value]
+
+
+def test_a_request_of_helicone_to_another_address_is_no_chat(tmp_path: Path) -> None:
+    call = ANSWERED["helicone"]
+    for field in ("request_path", "target_url"):
+        log = read(tmp_path, "helicone", call, call | {field: "https://a.example/v1/embeddings/"})
+        assert log.receipt.left_out == {"not a chat call (embeddings)": 1}
+
+
+def test_scores_of_spans_keep_their_names(tmp_path: Path) -> None:
+    named = span(1, annotations__0__annotation__name="taste", annotations__0__annotation__score=0.5)
+    log = read(tmp_path, "otel", spans(named))
+    assert (scores(log), log.receipt.notes[0]) == ([0.5], "read: the fields of otel, score from taste")
+    nameless = span(1, annotations__0__annotation__score=0.5)
+    assert read(tmp_path, "otel", spans(nameless)).receipt.notes[0].endswith("score")
+    evaluation = attributes(gen_ai__evaluation__name="taste", gen_ai__evaluation__score__value=0.5)
+    event = {"name": "gen_ai.evaluation.result", "attributes": evaluation}
+    log = read(tmp_path, "otel", spans(span(1) | {"events": [event]}))
+    assert (scores(log), log.receipt.notes[0]) == ([0.5], "read: the fields of otel, score from taste")
+
+
+def test_messages_of_events_are_those_of_gen_ai_alone(tmp_path: Path) -> None:
+    def event(name: str, text: str) -> dict:
+        return {"name": name, "attributes": attributes(content=text)}
+
+    events = [
+        event("app.user.message", "no"),
+        event("gen_ai.user.message", "yes"),
+        event("gen_ai.choice", "no"),
+    ]
+    log = read(tmp_path, "otel", spans(span(1, gen_ai__input__messages=None) | {"events": events}))
+    assert log.frame["prompt"].tolist() == ["yes"]
+
+
+def test_a_span_of_jaeger_follows_another_one_and_is_the_child_of_a_third(tmp_path: Path) -> None:
+    def jaeger(name: str, *references: tuple[str, str]) -> dict:
+        given = {"gen_ai.operation.name": "chat", "gen_ai.request.model": name, "gen_ai.prompt": name}
+        return {
+            "traceID": "t",
+            "spanID": name,
+            "references": [{"refType": kind, "traceID": "t", "spanID": other} for kind, other in references],
+            "tags": [{"key": key, "type": "string", "value": value} for key, value in given.items()],
+        }
+
+    child = jaeger("c", ("FOLLOWS_FROM", "a"), ("CHILD_OF", "b"))
+    log = read(tmp_path, "otel", jaeger("a"), jaeger("b"), child)
+    assert log.frame["prompt"].tolist() == ["a", "c"]  # `b` holds the span of the call itself
+
+
+def test_langfuse_reads_either_spelling_and_knows_its_own_judges(tmp_path: Path) -> None:
+    call = ANSWERED["langfuse"]
+    counts = {"input": 3, "input_cached_tokens": 2, "output": 4, "output_reasoning": None}
+    for name in ("usageDetails", "usage_details"):
+        log = read(tmp_path, "langfuse", call | {name: counts})
+        assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[5, 4]]
+    judge = call | {"environment": "langfuse-llm-as-a-judge"}
+    own = call | {"environment": "production"}
+    log = read(tmp_path, "langfuse", own, judge)
+    assert (len(log), log.receipt.left_out) == (1, {"not a chat call (evaluator)": 1})
+
+
+def test_langfuse_knows_no_price_where_the_details_of_a_cost_of_0_are_empty(tmp_path: Path) -> None:
+    call = ANSWERED["langfuse"]
+    log = read(
+        tmp_path,
+        "langfuse",
+        call | {"costDetails": {}, "totalCost": 0},
+        call | {"costDetails": {"input": 0}, "totalCost": 0},
+        call | {"costDetails": {}, "totalCost": 0.5},
+        call | {"totalCost": 0},
+    )
+    assert log.frame["cost"].fillna(-1).tolist() == [-1, 0, 0.5, 0]
+
+
+def test_a_score_of_langfuse_reaches_the_calls_within_the_observation_that_it_names(tmp_path: Path) -> None:
+    call = ANSWERED["langfuse"]
+    agent = {"id": "agent", "traceId": "t", "type": "AGENT"}
+    other = call | {"id": "p", "startTime": "2026-08-02T00:00:00Z"}
+    for parent in ("parentObservationId", "parent_observation_id"):
+        inner = call | {parent: "agent", "startTime": "2026-08-01T00:00:00Z"}
+        for kind in ("dataType", "data_type"):
+            score = {"id": "s", "name": "taste", kind: "NUMERIC", "value": 0.5}
+            of_agent = score | {"observationId": "agent", "traceId": "t"}
+            assert scores(read(tmp_path, "langfuse", agent, inner, other, of_agent)) == [0.5, None]
+
+
 def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path: Path) -> None:
     rows = [
         {"prompt": "p", "model": "m"},
