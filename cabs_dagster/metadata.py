@@ -1,4 +1,4 @@
-"""What an asset tells Dagster about the artifact it made: data version, figures, tables, images."""
+"""Metadata that an asset gives Dagster about its artifact: data version, figures, tables, images."""
 
 import base64
 import json

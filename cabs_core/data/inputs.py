@@ -71,7 +71,7 @@ def encoder_prompts(table: Outcomes, splits: Sequence[np.ndarray]) -> list[str]:
     """Return the prompts on which a fitted encoder, such as tfidf-svd, is fitted.
 
     With one fold they are the train prompts. With several folds every prompt is held out in one of them, so
-    the encoder is fitted once, on the texts of all prompts. It never sees a score or a cost.
+    the encoder is fitted once, on the texts of all prompts. The encoder never sees a score or a cost.
     """
     if len(splits) > 1:
         return table.prompts

@@ -182,7 +182,7 @@ class Heads:
         """Return a function of a played arm and its score that gives the deltas `[K]` of all arms.
 
         The delta of an arm is its score as the propagation head of the oracles estimates it, less the score
-        of the played arm. It is 0 for the played arm.
+        of the played arm. The delta of the played arm is 0.
         """
 
         def deltas(arm: int, score: float) -> np.ndarray:
@@ -200,7 +200,7 @@ class Heads:
     def expected(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected scores `[K]` and costs `[K]` (USD) of one prompt.
 
-        They are the ones that the policy reads, if it reads predictions.
+        Scores and costs are those that the policy reads, if the policy reads predictions.
         """
         embeddings = embedding[None]
         lengths = np.array([float(length)])

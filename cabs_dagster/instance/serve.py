@@ -139,7 +139,7 @@ def _ended_service(seen: dict[str, int]) -> str:
 
 
 def _is_running(pid: int) -> bool:
-    """Return whether a process runs. A process that ended and was not reaped yet (a zombie) does not."""
+    """Return True if a process runs. A process that ended and was not reaped yet (a zombie) does not run."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[0]
     except OSError:

@@ -118,7 +118,7 @@ class Offline:
 
 
 def check_offline(where: str, offline: Any, arms: int, dim: int) -> None:
-    """Raise PolicyError if a train split does not fit a policy of so many arms and features.
+    """Raise PolicyError if a train split does not fit a policy of `arms` arms and `dim` features.
 
     Args:
         offline: the train split, or None, which always fits. dim: number of features; 0 accepts any number.

@@ -273,8 +273,9 @@ class SafePolicy:
             name: name of the new arm.
             embeddings: [m, e] of m >= 1 prompts. scores: [m], scores of the arm on these prompts, in [0, 1].
             like: the arm that the new arm resembles. Cannot be given together with scored prompts.
-            margin: factor >= 0 of the utility that is expected of `like`: (1 - rho c)+ at the cost c of the
-                new arm, divided by the same of `like`.
+            margin: factor from 0 to 10 by which the utility that is expected of `like` is multiplied for the
+                new arm: (1 - rho c)+ at the cost c of the new arm, divided by (1 - rho c)+ at the cost of
+                `like`.
 
         Raises:
             PolicyError: `name` is an arm already, `like` names no arm, or the policy cannot start an arm from
@@ -355,7 +356,7 @@ class SafePolicy:
 
         Raises:
             PolicyError: the state does not fit the algorithm's `layout`. The folder stays as it is.
-            StorageError: the folder holds anything but a saved policy. It stays as it is.
+            StorageError: the folder holds anything but a saved policy. The folder stays as it is.
         """
         with self._lock:
             return state.save(self, folder)

@@ -537,7 +537,7 @@ def save(policy: Any, folder: str | Path) -> Path:
 
     Raises:
         PolicyError: the state does not fit the policy's `layout`. The folder stays as it is.
-        StorageError: the folder holds anything but a saved policy. It stays as it is.
+        StorageError: the folder holds anything but a saved policy. The folder stays as it is.
     """
     algorithm = policy.algorithm
     state, values = algorithm.state()

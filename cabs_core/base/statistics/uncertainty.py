@@ -122,8 +122,8 @@ UNKNOWN = StandardError(math.nan, math.nan, 0.0)
 def missed_share(clusters: float, level: float = LEVEL) -> float:
     """Largest share of the traffic that a sample of clusters may have missed, about 3 / n at 5 %.
 
-    This is the exact bound for no case among n, 1 - level^(1/n) (Clopper and Pearson 1934), which is known
-    as the rule of three.
+    The share is the exact upper bound for no case among n, 1 - level^(1/n) (Clopper and Pearson 1934), which
+    is known as the rule of three.
     """
     return 1.0 - math.pow(level, 1.0 / max(clusters, 1.0))
 
@@ -161,7 +161,7 @@ def ratio_error(
     """Standard error of sum(tops) / sum(bottoms) over clusters, and over trials.
 
     Args:
-        tops, bottoms: `[n]`, a row a query. Of a mean over rounds, `tops` are values times plays and
+        tops, bottoms: `[n]`, a row a query. For a mean over rounds, `tops` are values times plays and
             `bottoms` are plays. Rows where both are 0 are left out.
         clusters: `[n]` equal values for rows that depend on each other. None if every row is independent.
         trials: the ratio of each trial. None, or one trial, adds no error over trials.

@@ -221,7 +221,7 @@ class Tokens:
         reasoning: output tokens of reasoning.
         audio_in: input tokens of sound that were neither read from nor written to the cache.
         audio_out: output tokens of sound.
-        usd: cost of the call as the provider reports it. None if it reports none in US dollars.
+        usd: cost of the call as the provider reports it. None if the provider reports no cost in US dollars.
         cache_write_1h: the part of `cache_write` that is kept for an hour.
         searches: web searches that the provider made for the call.
         tier: service tiers and speeds that the reply names, such as `flex` or `priority, fast`. Empty if they

@@ -88,8 +88,8 @@ class Database:
 
     Args:
         place: path of an SQLite file, ':memory:', or a PostgreSQL URL (extra [postgres]).
-        read_only: True to read an existing SQLite file and never to write to it. It has no effect on a
-            database of PostgreSQL.
+        read_only: True to read an existing SQLite file and never to write to it. The argument has no effect
+            on a database of PostgreSQL.
 
     Raises:
         LogError: the database cannot be opened.

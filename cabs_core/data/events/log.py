@@ -10,7 +10,8 @@ every row, so that no large table has to be counted. `folded` holds which models
 state. `about` holds the log's name, the number of retractions, and the encoders of its bundles.
 
 A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as
-well. It names the decision in `kept` and has no body. It is no draw, so estimates and learning ignore it.
+well, which names the decision in `kept` and has no body. Such a row is no draw, so estimates and learning
+ignore it.
 
 Prompts are stored only on request. Without it, the log has their SHA-256 and their embedding.
 """

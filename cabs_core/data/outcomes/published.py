@@ -1,6 +1,7 @@
 """Per-model averages that the paper prints for its three benchmarks (appendix, tables of model averages).
 
-They are acceptance values for the remote sources, targets for `rescale_mean_cost`, and the means of the demo.
+The averages are acceptance values for the remote sources, targets for `rescale_mean_cost`, and the means of
+the demo.
 """
 
 from typing import NamedTuple

@@ -135,7 +135,7 @@ def replay(
         sessions: conversations of condition `sessions`, `{"turns": 4, "sticky": "off"}`
             (`pool_files.sessions.Sessions`).
         latency_weight: rho1, score units per second. A positive one needs latencies.
-        threads: number of trials to play at once; None takes `default_threads`. It changes no result.
+        threads: number of trials to play at once, which changes no result. None takes `default_threads`.
         progress: called with (fraction, text) between chunks of rounds.
         cancel: called between chunks; if it returns True, ReplayCancelled is raised.
         options, **overrides: options that override the policy's preset. Keywords override `options`.

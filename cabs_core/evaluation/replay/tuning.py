@@ -153,7 +153,8 @@ def tune(
         budget: number of configurations of each policy, its preset included.
         seed: seed of the random configurations and of the orders.
         trials: number of orders. None takes `trials_for`.
-        fixed: `{policy: options}` that every configuration of the policy has.
+        fixed: `{policy: options}` that every configuration of the policy has, unless the configuration sets
+            the option itself. They are no part of the chosen options.
         grids: `{policy: {option: values}}` to search instead of the grids of the catalog.
         progress: called with the finished share and a text after every configuration.
 

@@ -1,9 +1,10 @@
-"""Provenance: what an artifact is made from (`Recipe`), and the record of one that was made (`Record`).
+"""Provenance: everything that an artifact is made from (`Recipe`), and the record of a made one (`Record`).
 
-The *key* is a hash of everything that determines an artifact: the stage, its code version, the settings that
-it reads, and the content hashes of its inputs. Equal key, equal artifact: nothing needs to be computed again.
-The *content* hash is over the files, and serves as Dagster's data version. A file that is listed as volatile
-(wall-clock measurements) is hashed on its own but not part of the content.
+The *key* is a hash of everything that determines an artifact: the stage, the pool and rho, the version of the
+code, the settings that the stage reads, and the content hashes of its inputs. Artifacts with equal keys are
+equal, so an artifact whose key has not changed is not made again. The *content* hash is over the files, and
+serves as Dagster's data version. A file that is listed as volatile (wall-clock measurements) is hashed on its
+own but is no part of the content.
 """
 
 from __future__ import annotations
@@ -110,8 +111,8 @@ class Recipe:
 
         Args:
             files: as `hash_folder` gives them.
-            summary: what the stage found, as JSON values.
-            content: hash of the content if it is not that of the files.
+            summary: findings of the stage, as JSON values.
+            content: hash of the content if it differs from the hash of the files. Empty takes the latter.
             seconds: how long the work took.
             run_id: the run that made the artifact.
         """
@@ -136,7 +137,7 @@ class Record(Recipe):
         files: {name: {"sha256", "bytes"}}.
         pruned: names of files that were deleted since.
         packages: {package: version} at the time.
-        summary: what the stage found, as JSON values.
+        summary: findings of the stage, as JSON values.
         created: time in UTC, ISO 8601; seconds: how long the work took.
         run_id: Dagster's run that made the artifact, empty outside of Dagster.
     """

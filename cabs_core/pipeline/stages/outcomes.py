@@ -1,4 +1,4 @@
-"""Stage `outcomes`: what every model of the pool scored and cost on every query, checked."""
+"""Stage `outcomes`: the table of every model's score and cost on every query of the pool, checked."""
 
 from __future__ import annotations
 

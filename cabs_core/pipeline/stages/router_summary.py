@@ -11,7 +11,7 @@ from typing import Any
 
 from cabs_core.pipeline.artifacts.results import Summary
 
-#: what the policies play on the validation queries of each fold, if there are several
+#: file with the plays of the policies on the validation queries of each fold, if there are several folds
 VALIDATION_PLAYS = "validation_plays.parquet"
 
 
@@ -23,8 +23,8 @@ class RouterSummary(Summary):
         not_made: why there is no bundle; all fields but `decisions` and `not_timed` are then empty.
         not_played: {policy: why it was no candidate}; policy, rho: the chosen policy and its rho.
         models: number of models; bundle: id of the bundle; megabytes: its size.
-        named: whether the pool file names the policy, otherwise it is the best on validation.
-        predicted: whether the policy was chosen on predicted outcomes, as for a log.
+        named: True if the pool file names the policy. Otherwise the policy is the best on validation.
+        predicted: True if the policy was chosen on predicted outcomes, as for a log.
         gain: mean utility of the policy minus the best model's, on validation.
         latency: {percentile: milliseconds of a decision from the text on}, see `measure_latency`.
         same: agreement of the bundle's decisions with the replay's, see `Match`; card: the bundle's README.
