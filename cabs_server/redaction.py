@@ -18,6 +18,8 @@ SHORTEST = 8
 class Secrets:
     """Keys that are replaced in replies and messages, as they stand and as JSON and URLs write them.
 
+    `REPLACEMENT` takes the place of a key.
+
     Args:
         keys: the keys. A key with fewer than `SHORTEST` characters is ignored.
     """
@@ -29,7 +31,7 @@ class Secrets:
 
     @classmethod
     def of(cls, upstreams: Upstreams) -> Secrets:
-        """Return the keys of all models of an upstreams file, which are read from the environment."""
+        """Return the secrets of an upstreams file: the keys of all its models, read from the environment."""
         models = (*upstreams.models.values(), *upstreams.embeddings.values())
         names = {model.key_env for model in models if model.key_env is not None}
         keys = (secret(name) for name in names)
@@ -53,7 +55,10 @@ class Secrets:
         return SecretsInStream(self)
 
     def unfinished(self, content: bytes) -> int:
-        """Return the length of the longest end of `content`, in bytes, that is the beginning of a key."""
+        """Return the length of the longest end of `content`, in bytes, that is the beginning of a key.
+
+        A whole key at the end does not count, since `removed` replaces it.
+        """
         if content.endswith(b"\n"):  # as events do, and no key holds a line break
             return 0
         sizes = [

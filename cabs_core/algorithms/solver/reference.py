@@ -1,8 +1,8 @@
 """The exploration program by a general convex solver, the reference of tests and timings of our kernels.
 
 Clarabel is called through cvxpy, in the paper's form (`cvxpy_paper`) and with parameters (`CvxpyParametric`).
-Its solutions are not taken as exact: at gamma of 100 and above Clarabel often stops early, so
-`program.objective` evaluates them.
+Its solutions are not taken as exact: at gamma of 100 and above Clarabel often stops early, so the objective F
+of the program (`program.objective`) evaluates them.
 """
 
 import warnings
@@ -47,7 +47,8 @@ def solution_of(
 ) -> ReferenceSolution:
     """Return the solver's p `[K]`, clipped and scaled onto the simplex, with its objective.
 
-    p is None if the solver found no point; the solution's p is NaN then, and its objective inf.
+    If p is None, not finite or nowhere positive, the solver found no point. The solution then has p and
+    `claimed` NaN, objective inf and `solved` False.
     """
     if p is None or not np.isfinite(p).all() or not np.clip(p, 0, None).sum() > 0:
         return ReferenceSolution(np.full(len(losses), np.nan), float("inf"), False, float("nan"))
@@ -56,7 +57,7 @@ def solution_of(
     return ReferenceSolution(p, float(objective(p, losses, graph, gamma)), bool(solved), float(claimed))
 
 
-def _close(
+def _solve_with_clarabel(
     problem: cp.Problem,
     variable: cp.Variable,
     losses: np.ndarray,
@@ -96,7 +97,7 @@ def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceS
         unit = np.eye(K)[a]
         norm = sum(quad_over_lin(p[j] - unit[j], W[j]) for j in range(K))
         constraints.append(norm / gamma <= f[a] + z)
-    return _close(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma, 1.0)
+    return _solve_with_clarabel(cp.Problem(cp.Minimize(p @ f + z), constraints), p, f, G, gamma, 1.0)
 
 
 class CvxpyParametric:
@@ -127,7 +128,7 @@ class CvxpyParametric:
         f = np.asarray(losses, dtype=np.float64)
         self.c.value = gamma * (f - f.min())
         self.G.value = np.asarray(graph, dtype=np.float64)
-        solution = _close(self.problem, self.p, f, self.G.value, gamma, gamma)
+        solution = _solve_with_clarabel(self.problem, self.p, f, self.G.value, gamma, gamma)
         if not np.isfinite(solution.p).all():
             return solution
         # stationarity in t: the multipliers of the K epigraphs sum to 1, and are the adversary's distribution

@@ -13,7 +13,7 @@ def clip01(x: float) -> float:
 
 @kernel
 def price(cost: float, rho: float) -> float:
-    """Price of a call in units of score, rho c."""
+    """Return the price of a call in units of score: rho times the cost in USD."""
     return rho * cost
 
 
@@ -25,7 +25,7 @@ def clipped_utility(score: float, price: float, penalty: float = 0.0) -> float:
 
 @kernel
 def margin(price: float) -> float:
-    """Largest utility that a call can have, (1 - rho c)+, given its price rho c."""
+    """Return the largest utility of a call: 1 less its price in units of score, clipped to [0, 1]."""
     return clip01(1.0 - price)
 
 

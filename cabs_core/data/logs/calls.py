@@ -146,7 +146,7 @@ class Format:
     def with_chosen(self, chosen: Mapping[str, str | None]) -> "Format":
         """Return the format with the places that `columns` of the pool file names for rules.
 
-        A rule with the place None is switched off.
+        A named place replaces all places of the rule. A rule with the place None is switched off.
         """
 
         def places(rule: str, default: Paths) -> Paths:
@@ -216,7 +216,10 @@ _REDACTED = frozenset({"redacted-by-litellm", "[redacted]", "redacted", "<redact
 
 
 def is_yes(value: Any) -> bool:
-    """Return True if a flag, a word or an id means yes; the words of `_NO` mean no."""
+    """Return True if a flag, a word or an id means yes.
+
+    Every text means yes but the words of `_NO`. Other values mean what their truth value says.
+    """
     if isinstance(value, str):
         return word_of(value) not in _NO
     return bool(value)
@@ -265,7 +268,8 @@ _STATUS_LINE = re.compile(r"([1-5][0-9]{2})[ _][A-Za-z]")
 def failed_by_status(value: Any) -> str:
     """Return `failed` or `not finished` if a status says that there is no answer, otherwise ''.
 
-    A status is a word, an HTTP status, or such a status as text. Words that are not known count as success.
+    A status is a word, an HTTP status, or such a status as text. A number outside of 200 to 299 means that
+    the call failed. Words that are not known count as success.
     """
     if isinstance(value, bool) or value is None or value == "":
         return ""
@@ -322,6 +326,8 @@ RULES: tuple[Callable[[LoggedCall, Format], str], ...] = (
 
 def prompt_of(value: Any, *, body: bool = False) -> str | None:
     """Return the text by which a request with this value would be routed, or None if nothing was said.
+
+    A text of `_REDACTED`, which a tool writes in place of a prompt, says nothing.
 
     Args:
         value: messages, a request that holds messages, either of them as JSON in a text, or the text itself.

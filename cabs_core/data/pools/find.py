@@ -17,7 +17,9 @@ _SUFFIXES = (".yaml", ".yml")
 def load_pool_file(path: Path) -> PoolFile:
     """Return one validated pool file.
 
-    If the file sets no rhos, they are computed from the costs in the pool's table (`rhos_for_table`).
+    If the source reads a table and the file sets no rhos, the rhos are computed from the costs in the table
+    (`rhos_for_table`). If the costs cannot be read, remembered rhos or the paper's are taken, and
+    `PoolFile.rhos_from` is the reason.
 
     Raises:
         PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names file,
@@ -39,6 +41,8 @@ def load_pool_file(path: Path) -> PoolFile:
 
 def _check_options(pool_file: PoolFile) -> tuple[str, ...]:
     """Check the options of the pool's policies against the policies' classes.
+
+    Policies without options are not imported.
 
     Returns:
         A sentence for each policy whose module cannot be imported. The pool stays valid, since the fault lies

@@ -116,10 +116,10 @@ class PairedDifference:
         value: the mean difference.
         se_trials: standard error over trials. It is 0 for two static policies, and NaN with one trial.
         se_queries: standard error over independent queries, which are clusters of prompts or conversations.
-        se: standard error over trials and queries together.
+        se: standard error over trials and queries together; NaN with fewer than two independent queries.
         low, high: 95 % interval by Student's t; NaN if too few queries are independent, or if `unknown` is
             not empty.
-        p_value: p-value of the two-sided test that there is no difference.
+        p_value: p-value of the two-sided test that there is no difference; NaN where `low` is.
         queries: number of queries that were played.
         independent: number of clusters of these queries.
         unknown: reason why a difference in cost has no interval; empty if it has one.

@@ -79,11 +79,12 @@ def time_decisions(
     Args:
         problem: contexts, predictions and outcomes. Queries are served again if there are too few.
         policy: name of the policy.
-        rho: cost sensitivity.
+        rho: cost sensitivity, score units per USD.
         decisions: number of calls to time, 1 or more.
         warmup: number of untimed calls before the timed ones.
         learned: number of rounds of a replay before all calls, cut to a third of the problem's queries.
-        seed, pool: seed and name of the order of trial 0 and of the policy's random streams.
+        seed, pool: seed and name of the order of trial 0 and of the policy's random streams. An empty name
+            takes the problem's pool.
         latency_weight: units of score that a second is worth.
         options: options that override the policy's preset.
 
