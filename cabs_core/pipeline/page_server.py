@@ -66,6 +66,9 @@ def page_url(parts: Parts, name: str = "") -> str:
     Args:
         parts: where the page lies in the store.
         name: a file beside the page. Empty: the page itself.
+
+    Raises:
+        CabsError: as of `reports_url`.
     """
     base = reports_url()
     if not base:

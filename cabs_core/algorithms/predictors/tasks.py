@@ -32,6 +32,9 @@ class TaskPredictor(ScorePredictor):
     Args:
         penalty: penalty of the squared weights of the logistic regression, on features with mean square 1.
         pull: number of prompts that the arm's mean counts as in the mean of a task.
+
+    Raises:
+        PolicyError: `penalty` is not positive, or `pull` is negative.
     """
 
     name: ClassVar[str] = "tasks"

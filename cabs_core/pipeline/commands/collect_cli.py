@@ -22,8 +22,8 @@ def collect(pool: str, dry_run: bool, force: bool, answers: Path | None) -> None
     """Ask the models of a pool its prompts, and score the answers. This costs money: `--dry-run` says how
     much.
 
-    Every answer is kept by content and paid for once. Interrupt the command at any time: the next run goes on
-    from there.
+    Every answer is kept by content and paid for once. Answers of `--answers` are kept with `--dry-run`, too.
+    Interrupt the command at any time: the next run goes on from there.
     """
     from cabs_core.base.atomic import remove_leftovers
     from cabs_core.base.errors import PoolError
