@@ -381,7 +381,7 @@ def prompt_of_cell(asked: Any, place: Place, row: int) -> Any:
                 f"{place.at(row)}: the prompt looks like messages that Python printed, and cannot be read as "
                 f"a list of at most {LONGEST_PRINTED:,} characters: {asked!r:.100}. Write messages as JSON"
             )
-        if not isinstance(value, str) and asked.lstrip()[1:2] != '"':
+        if not isinstance(value, str):
             asked = value
     if isinstance(asked, str | list | Mapping):
         return chat_text(asked)

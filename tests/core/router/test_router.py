@@ -89,6 +89,51 @@ def test_a_call_that_named_its_model_is_logged_and_counts_once(router):
     assert router.log.totals(day)[0] == calls + 1
 
 
+def test_a_call_that_was_not_drawn_has_the_chance_1_and_the_length_of_its_text(router):
+    row = router.undrawn_row(router.arms[0], "hello")
+    assert (row["p"], row["prompt_length"], row["rho"]) == (1.0, 5.0, router.manifest.rho)
+    assert row["kept"] == row["id"]
+    kept = router.undrawn_row(router.arms[0], None, kept="another")
+    assert (kept["kept"], kept["prompt_length"]) == ("another", 0.0)
+
+
+def test_a_decision_is_looked_up_by_exactly_one_name(router, test_prompts):
+    d = router.route(test_prompts[0], call_id="call-2")
+    assert router.named(id=d.id).id == router.named(call_id="call-2").id == d.id
+    for names in ({}, {"colour": "red"}, {"id": d.id, "call_id": "call-2"}):
+        with pytest.raises(RouterError, match="by one of id, response_id, call_id, session"):
+            router.named(**names)
+
+
+def test_a_score_of_a_call_of_unknown_cost_takes_the_mean_of_the_model(router, test_prompts):
+    means = {arm["name"]: arm["mean_cost"] for arm in router.manifest.arms}
+    d = router.route(test_prompts[0])
+    router.feedback(d.id, score=1.0)
+    router.feedback(router.log_call(router.arms[1], status="answered"), score=1.0)
+    assert [r.cost for r in router.log.rewards()] == [means[d.model], means[router.arms[1]]]
+
+
+@pytest.mark.parametrize("rho", [-1.0, float("nan"), float("inf"), "300", True])
+def test_a_rho_that_is_no_amount_is_refused(router, rho):
+    with pytest.raises(RouterError, match="expected a finite number >= 0"):
+        router.rho_of(rho)
+    assert router.rho_of(None) == router.rho_of(router.manifest.rho) == router.manifest.rho
+
+
+def test_the_learner_learns_again_after_a_score_was_taken_back(router, test_prompts):
+    one, two = router.route_many(test_prompts[:2])
+    router.feedback(one.id, score=1.0)
+    router.feedback(two.id, score=0.0)
+    assert router.learner.learnt == 2
+    assert router.retract(two.id, follow=False) == 1
+    assert router.outdated
+    assert router.follow(again=False) == 0
+    assert router.outdated
+    router.follow()
+    assert not router.outdated
+    assert router.learner.learnt == 1
+
+
 @pytest.mark.parametrize("score", [-0.01, 1.01, float("nan"), float("inf"), "1", None, True])
 def test_impossible_scores(router, test_prompts, score):
     d = router.route(test_prompts[0])

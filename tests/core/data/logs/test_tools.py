@@ -250,6 +250,8 @@ def test_of_several_scores_in_a_file_one_is_chosen_by_its_name(tmp_path: Path) -
     with pytest.raises(DataError, match=r"several scores: thumb \(1\), stars \(1\)"):
         read(tmp_path, [row], scores=path)
     assert scores(read(tmp_path, [row], scores=path, columns={"score": "stars"})) == [0.5]
+    with pytest.raises(DataError, match=r"no column 'moons', which source\.columns\.score names"):
+        read(tmp_path, [row], scores=path, columns={"score": "moons"})
     # a score column of the table is not the chosen score
     other = {**row, "id": "b", "score": 1}
     assert scores(read(tmp_path, [row, other], scores=path, columns={"score": "stars"})) == [0.5, None]
@@ -291,10 +293,13 @@ def test_a_chosen_score_of_an_agents_span_reaches_the_call_within_it(tmp_path: P
         {"span_id": "c", "trace_id": "u", "attributes": agent | {"quality": None}},
         {"span_id": "d", "trace_id": "u", "parent_span_id": "c", "attributes": chat},
     ]
-    log = read_log(write(tmp_path, spans), "otel", {"score": "attributes.quality"})
+    columns = {"score": "attributes.quality", "session": None, "task": "trace_id"}
+    log = read_log(write(tmp_path, spans), "otel", columns)
     assert scores(log) == [0.25, None]
     assert not any("about no call" in note for note in log.receipt.notes)
-    assert log.receipt.notes[0] == "read: the fields of otel, score from attributes.quality"
+    assert log.receipt.notes[0] == (
+        "read: the fields of otel, score from attributes.quality, task from trace_id"
+    )
 
 
 def test_columns_of_rules_and_ids_are_read_and_others_are_named(tmp_path: Path) -> None:
@@ -412,6 +417,11 @@ def test_rows_stand_where_the_file_says(tmp_path: Path) -> None:
         read_log(path, "table", rows="out")
     path.write_text(json.dumps({"q1": PLAIN, "q2": PLAIN | {"prompt": "bye"}}))
     assert prompts(read_log(path)) == ["hello", "bye"]
+
+
+def test_a_cell_holds_the_scores_of_several_judges(tmp_path: Path) -> None:
+    rows = [PLAIN | {"score": "[1, 0]"}, PLAIN | {"score": "0.25"}, PLAIN | {"score": ""}]
+    assert scores(read(tmp_path, rows, "csv")) == [0.5, 0.25, None]
 
 
 def test_words_stand_for_scores(tmp_path: Path) -> None:
