@@ -476,6 +476,8 @@ def test_a_request_of_helicone_to_another_address_is_no_chat(tmp_path: Path) -> 
     for field in ("request_path", "target_url"):
         log = read(tmp_path, "helicone", call, call | {field: "https://a.example/v1/embeddings/"})
         assert log.receipt.left_out == {"not a chat call (embeddings)": 1}
+    chat = call | {"request_path": "https://a.example/v1/chat/completions"}
+    assert read(tmp_path, "helicone", chat).frame["prompt"].tolist() == ["hello"]
 
 
 def test_scores_of_spans_keep_their_names(tmp_path: Path) -> None:
@@ -494,13 +496,11 @@ def test_messages_of_events_are_those_of_gen_ai_alone(tmp_path: Path) -> None:
     def event(name: str, text: str) -> dict:
         return {"name": name, "attributes": attributes(content=text)}
 
-    events = [
-        event("app.user.message", "no"),
-        event("gen_ai.user.message", "yes"),
-        event("gen_ai.choice", "no"),
-    ]
+    others = [event("app.user.message", "no"), event("gen_ai.choice", "no")]
+    events = [event("gen_ai.user.message", "yes"), *others]
     log = read(tmp_path, "otel", spans(span(1, gen_ai__input__messages=None) | {"events": events}))
     assert log.frame["prompt"].tolist() == ["yes"]
+    assert log.frame["session"].tolist() == ["t"]  # no conversation is named, so the trace is one
 
 
 def test_a_span_of_jaeger_follows_another_one_and_is_the_child_of_a_third(tmp_path: Path) -> None:
@@ -541,6 +541,17 @@ def test_langfuse_knows_no_price_where_the_details_of_a_cost_of_0_are_empty(tmp_
         call | {"totalCost": 0},
     )
     assert log.frame["cost"].fillna(-1).tolist() == [-1, 0, 0.5, 0]
+
+
+def test_a_row_of_langfuse_with_a_value_or_a_type_of_data_is_a_score_and_no_call(tmp_path: Path) -> None:
+    call = ANSWERED["langfuse"]
+    plain = {"id": "s", "name": "taste", "traceId": "t", "value": 0.5}
+    for kind in ("dataType", "data_type"):
+        comment = {"id": "c", "name": "remark", "traceId": "t", kind: "TEXT", "comment": "nice"}
+        log = read(tmp_path, "langfuse", call, plain, comment)
+        assert scores(log) == [0.5]
+        assert (log.receipt.records, log.receipt.left_out) == (1, {})
+        assert log.receipt.notes[0] == "read: the fields of langfuse, score from taste"
 
 
 def test_a_score_of_langfuse_reaches_the_calls_within_the_observation_that_it_names(tmp_path: Path) -> None:
