@@ -9,6 +9,7 @@ import os
 import dagster as dg
 
 from cabs_core.base.errors import CabsError
+from cabs_core.base.threads import number_of_workers
 
 #: prefixes of the names of environment variables that a step on another node gets. Credentials are left out,
 #: because Ray shows the values that it is given, and nodes have credentials of their own
@@ -37,7 +38,8 @@ def executor() -> dg.ExecutorDefinition:
     """Return the executor of all jobs. Multiprocess has `CABS_WORKERS` workers, or else one for each core.
 
     Raises:
-        CabsError: CABS_EXECUTOR names no known executor, or one that is not installed.
+        CabsError: CABS_EXECUTOR names no known executor, or one that is not installed, or CABS_WORKERS is no
+            number.
     """
     name = os.environ.get("CABS_EXECUTOR") or "in_process"
     if name not in EXECUTORS:
@@ -45,7 +47,7 @@ def executor() -> dg.ExecutorDefinition:
     if name == "in_process":
         return dg.in_process_executor
     if name == "multiprocess":
-        workers = int(os.environ.get("CABS_WORKERS") or os.cpu_count() or 1)
+        workers = number_of_workers("CABS_WORKERS")
         return dg.multiprocess_executor.configured({"max_concurrent": workers})
     try:
         from dagster_ray import ray_executor  # noqa: PLC0415  (an extra)

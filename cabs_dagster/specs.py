@@ -14,6 +14,7 @@ import dagster as dg
 from pydantic import Field
 
 from cabs_core.base.catalog.policies import all_policies
+from cabs_core.base.errors import CabsError
 from cabs_core.base.hashing import stable_hash
 from cabs_core.pipeline.artifacts.stages import POOL_STAGES, policy_code_version, stage_code_version
 from cabs_dagster.names import current, key
@@ -102,11 +103,19 @@ def replay_code_version() -> str:
 
 
 def ray_tags() -> dict[str, str]:
-    """Return tags by which a Ray step requests `CABS_RAY_GPUS` GPUs. Empty if the variable is not set."""
+    """Return tags by which a Ray step requests `CABS_RAY_GPUS` GPUs. Empty if the variable is not set.
+
+    Raises:
+        CabsError: the variable is no number.
+    """
     gpus = os.environ.get("CABS_RAY_GPUS", "")
-    if gpus:
-        return {"dagster-ray/config": json.dumps({"num_gpus": float(gpus)})}
-    return {}
+    if not gpus:
+        return {}
+    try:
+        number = float(gpus)
+    except ValueError:
+        raise CabsError(f"CABS_RAY_GPUS is {gpus!r:.60}; expected a number, such as 1 or 0.5") from None
+    return {"dagster-ray/config": json.dumps({"num_gpus": number})}
 
 
 #: stands in the description of an asset with partitions that has a freshness policy

@@ -6,6 +6,7 @@ therefore computed under `one_blas_thread` and `one_torch_thread`, which are con
 and limit the whole process.
 """
 
+import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,9 +17,27 @@ from threading import Lock
 
 from threadpoolctl import ThreadpoolController
 
+from cabs_core.base.errors import CabsError
+
 #: True if torch is loaded -> number of active limits, and the function that lifts the limit
 _limited: dict[bool, tuple[int, Callable[[], None]]] = {}
 _lock = Lock()
+
+
+def number_of_workers(variable: str) -> int:
+    """Return the number in an environment variable, or that of the process's processors if it is not set.
+
+    Raises:
+        CabsError: the variable holds no whole number of at least 1.
+    """
+    value = os.environ.get(variable, "").strip()
+    if value:
+        if not value.isdecimal() or int(value) < 1:
+            raise CabsError(f"{variable} is {value!r:.60}; expected a whole number of at least 1")
+        return int(value)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

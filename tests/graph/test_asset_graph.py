@@ -17,7 +17,7 @@ from cabs_core.pipeline.artifacts import POOL_STAGES
 from cabs_dagster.build import build_defs, source_host
 from cabs_dagster.executors import passed
 from cabs_dagster.instance import template
-from cabs_dagster.specs import FRESHNESS
+from cabs_dagster.specs import FRESHNESS, ray_tags
 from dbt_like_sql.runner import list_models
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -197,6 +197,16 @@ def test_steps_on_other_nodes_get_places_but_no_credentials(monkeypatch) -> None
     names = {word.partition("=")[0] for word in passed()}
     assert {"CABS_ARTIFACTS", "AWS_ENDPOINT_URL"} <= names
     assert not {"AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"} & names
+
+
+def test_steps_on_ray_request_the_gpus_of_the_variable_which_must_be_a_number(monkeypatch) -> None:
+    monkeypatch.delenv("CABS_RAY_GPUS", raising=False)
+    assert ray_tags() == {}
+    monkeypatch.setenv("CABS_RAY_GPUS", "0.5")
+    assert ray_tags() == {"dagster-ray/config": '{"num_gpus": 0.5}'}
+    monkeypatch.setenv("CABS_RAY_GPUS", "one")
+    with pytest.raises(CabsError, match="CABS_RAY_GPUS is 'one'; expected a number"):
+        ray_tags()
 
 
 def test_freshness_of_an_asset_with_partitions_says_what_it_means(specs) -> None:

@@ -7,7 +7,6 @@ loops over chunks of rounds. Between chunks the engine reports progress and may 
 rho is in score units per USD.
 """
 
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +26,7 @@ from cabs_core.base.catalog.policies import canonical_name
 from cabs_core.base.catalog.roles import PROPOSED
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError, first_fault
-from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.threads import number_of_workers, one_blas_thread
 from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.pool_files.sessions import Sessions
 from cabs_core.evaluation.replay.conditions import StreamPlan, in_time, stream_condition
@@ -45,13 +44,12 @@ class ReplayCancelled(Exception):
 
 
 def default_threads() -> int:
-    """Number of trials to play at once: `CABS_THREADS`, or the number of processors of this process."""
-    value = os.environ.get("CABS_THREADS")
-    if value:
-        return max(1, int(value))
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    """Return the number of trials to play at once: `CABS_THREADS`, or the number of the process's processors.
+
+    Raises:
+        CabsError: `CABS_THREADS` is no whole number of at least 1.
+    """
+    return number_of_workers("CABS_THREADS")
 
 
 def make_stream(problem: ReplayProblem, rho: float, latency_weight: float = 0.0) -> Stream:

@@ -178,8 +178,6 @@ def tune(
         raise PolicyError(f"there is nothing to tune. {reasons}")
     if trials is None:
         trials = trials_for(problem.n)
-    else:
-        trials = trials
     for number, policy in enumerate(names):
         begin = time.perf_counter()
         extra = dict((fixed or {}).get(policy, {}))

@@ -1,10 +1,13 @@
-"""BLAS is limited to one thread while any thread asks for it."""
+"""BLAS is limited to one thread while any thread asks for it, and numbers of workers are read and checked."""
 
+import os
 from contextlib import ExitStack
 
+import pytest
 from threadpoolctl import ThreadpoolController
 
-from cabs_core.base.threads import one_blas_thread
+from cabs_core.base.errors import CabsError
+from cabs_core.base.threads import number_of_workers, one_blas_thread
 
 
 def test_the_last_that_ends_gives_the_threads_back():
@@ -25,3 +28,21 @@ def test_the_last_that_ends_gives_the_threads_back():
         second.close()
         assert threads() == before
         assert 2 in before
+
+
+def test_the_number_of_workers_is_the_variables_or_that_of_the_processors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("CABS_THREADS", " 3 ")
+    assert number_of_workers("CABS_THREADS") == 3
+    monkeypatch.setenv("CABS_THREADS", "")
+    assert 1 <= number_of_workers("CABS_THREADS") <= (os.cpu_count() or 1)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "two", "1.5"])
+def test_a_number_of_workers_that_is_no_whole_number_is_refused_by_name(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("CABS_WORKERS", value)
+    with pytest.raises(CabsError, match=f"CABS_WORKERS is '{value}'; expected a whole number of at least 1"):
+        number_of_workers("CABS_WORKERS")
