@@ -225,8 +225,10 @@ def test_a_key_and_the_process_have_so_many_requests_at_once():
             with slots.request("b"), pytest.raises(Refused) as refused, slots.request("a"):
                 pass
             assert (refused.value.status, refused.value.retry_after) == (429, 1)
-            with slots.request("b"), slots.request("c"), pytest.raises(Refused), slots.request("d"):
-                pass
+            with slots.request("b"), slots.request("c"):
+                with pytest.raises(Refused, match="this worker has 4") as refused, slots.request("d"):
+                    pass
+            assert (refused.value.status, refused.value.retry_after) == (429, 1)
         with slots.request(LOCAL), slots.request(LOCAL), slots.request(LOCAL):  # without keys: of the process
             pass
         assert not slots.under_way
@@ -281,7 +283,8 @@ def test_large_bodies_of_a_key_wait_in_turn_and_others_do_not(monkeypatch):
             with pytest.raises(Refused) as refused:
                 async with room.take("a", 1):
                     pass
-        assert refused.value.status == 429 and not room.taken
+        assert (refused.value.status, refused.value.retry_after) == (429, 1)
+        assert not room.taken
 
     asyncio.run(work())
 

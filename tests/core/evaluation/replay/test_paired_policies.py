@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.evaluation.replay.compare import frontier, paired_difference, replay_many
 from cabs_core.evaluation.replay.result import ReplayResult
 
@@ -131,6 +131,8 @@ def test_policies_without_a_label_are_named_with_their_options() -> None:
     two = replay_many(problem, [("lin_ucb", {"alpha": 2.0}), "lin_ucb"], [0.0], trials=1)
     assert two["policy"].tolist() == ["lin_ucb (alpha=2.0)", "lin_ucb"]
     assert replay_many(problem, "best_single", [0.0], trials=1)["policy"].tolist() == ["best_single"]
+    with pytest.raises(PolicyError, match="'best_single' is named twice"):
+        replay_many(problem, ["best_single", "best_single"])
 
 
 def test_a_policy_of_ones_own_has_the_name_that_it_says_or_that_of_its_class() -> None:
