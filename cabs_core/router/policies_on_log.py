@@ -254,9 +254,11 @@ def evaluate_folds(
     def play(policy: str, rho: float) -> np.ndarray:
         """Return a policy's probabilities on the test prompts of all folds.
 
-        Its plays on the prompts that each fold does not train on are appended to `played`.
+        Its plays on the prompts that each fold does not train on are appended to `played` once it has played
+        all folds, so a policy that cannot be played in one fold leaves no rows.
         """
         target = np.full((len(data), len(data.arms)), np.nan)
+        plays = []
         for fold, split in enumerate(folds.splits):
             rows = np.flatnonzero(split != "train")
             chosen = probabilities(pool, inputs, data.take(rows), policy, rho, fold)
@@ -272,7 +274,8 @@ def evaluate_folds(
                 "model": np.asarray(data.arms)[model],
                 "plays": chosen[place, model],
             }
-            played.append(pd.DataFrame(columns))
+            plays.append(pd.DataFrame(columns))
+        played.extend(plays)
         return target[tested]
 
     held = data.take(np.flatnonzero(tested))

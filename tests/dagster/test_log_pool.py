@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
@@ -15,15 +16,17 @@ import pandas as pd
 import pytest
 from tests_support import TINY, cabs, chain_of, home_with
 
+from cabs_core.base.errors import RouterError
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.outcomes import Outcomes, load_outcomes
 from cabs_core.data.pools.find import find_pool
 from cabs_core.pipeline.artifacts import make_artifact
 from cabs_core.pipeline.stages.deployment import deploy
+from cabs_core.router import policies_on_log
 from cabs_core.router.build import build_bundle
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.compare_on_log import compare_on_log
-from cabs_core.router.policies_on_log import held_out, probabilities
+from cabs_core.router.policies_on_log import FoldData, evaluate_folds, held_out, probabilities
 from cabs_core.router.router import Router
 from cabs_dagster.due import planner_of
 from cabs_dagster.instance import open_instance
@@ -125,6 +128,23 @@ def test_nothing_is_made_twice_and_what_is_said_is_true(world) -> None:
     assert refused.exit_code == 2 and "a log is not replayed" in refused.output
     checked = cabs("check", "--pool", "tiny")
     assert checked.exit_code == 0 and "0 errors" in checked.output
+
+
+def test_a_policy_that_cannot_be_played_in_a_later_fold_leaves_no_plays(world, monkeypatch) -> None:
+    folds = FoldData.read(inputs_of())
+    twice = replace(folds, splits=[folds.splits[0], folds.splits[0]])
+
+    def play(pool, inputs, data, policy, rho, fold):
+        if policy == "ridge" and fold == 1:
+            raise RouterError("fold 1 has no oracle")
+        return probabilities(pool, inputs, data, policy, rho, 0)
+
+    monkeypatch.setattr(policies_on_log.FoldData, "read", lambda inputs: twice)
+    monkeypatch.setattr(policies_on_log, "probabilities", play)
+    rows, played = evaluate_folds(chain_of().pool, inputs_of(), policies=["ridge", "random"], rhos=[500.0])
+    assert set(played["policy"]) == {"random"} and set(played["fold"]) == {0, 1}
+    refused = {row["policy"]: row["refused"] for row in rows}
+    assert "fold 1 has no oracle" in refused["ridge"] and not refused["random"]
 
 
 def test_estimates_cover_the_outcomes_that_the_log_does_not_show(world) -> None:
