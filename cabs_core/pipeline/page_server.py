@@ -2,9 +2,9 @@
 pages.
 
 `CABS_REPORTS_URL` says where reports are found. `cabs ui` serves them there when the address is http on this
-machine; any other address must be served by other means. Empty: links are file paths. By default each
-CABS_HOME has a port of its own, so that the links that runs leave in Dagster lead to the reports of that
-home, whichever command made the run, and whatever port the UI has.
+machine and has no path; any other address must be served by other means. Empty: links are file paths. By
+default each CABS_HOME has a port of its own, so that the links that runs leave in Dagster lead to the reports
+of that home, whichever command made the run, and whatever port the UI has.
 """
 
 import io
@@ -98,13 +98,14 @@ def _parts(folder: str) -> Parts:
 def page_server(store: ArtifactStore) -> ThreadingHTTPServer | None:
     """Return a bound server of the store's reports, to be run by `serve_forever`.
 
-    Return None if `CABS_REPORTS_URL` is no http address of this machine.
+    Return None if `CABS_REPORTS_URL` is no http address of this machine, or has a path, under which another
+    server must stand.
 
     Raises:
         CabsError: the port of the address cannot be used; the message says what to do.
     """
     address = urlsplit(reports_url())
-    if address.scheme != "http" or address.hostname not in _LOCAL:
+    if address.scheme != "http" or address.hostname not in _LOCAL or address.path:
         return None
     port = address.port or 80
     handler = type("_StorePages", (_Pages,), {"store": store})

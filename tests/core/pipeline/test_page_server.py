@@ -158,6 +158,8 @@ def test_where_reports_are_found(monkeypatch: pytest.MonkeyPatch, cabs_home: Pat
     assert page_url(tiny) == f"{own}/tiny/" and page_url(page_parts(None)) == f"{own}/"
     assert page_url(("notes",)) == f"{own}/_notes/"
     assert page_url(tiny, "profile.html") == f"{own}/tiny/profile.html"
+    monkeypatch.setenv("CABS_REPORTS_URL", "http://127.0.0.1:8080/routing")
+    assert page_server(ArtifactStore()) is None
     monkeypatch.setenv("CABS_REPORTS_URL", "https://reports.example.org/routing/")
     assert page_url(tiny) == "https://reports.example.org/routing/tiny/"
     assert page_server(ArtifactStore()) is None
