@@ -38,9 +38,12 @@ class CabsResource(dg.ConfigurableResource[Any]):
     )
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
-        """Mark a run's worker process as alive, so that a killed run is noticed, and let Terminate end it.
+        """Register the process in which Dagster executes a run, for noticing its death and for Terminate.
 
-        Nothing happens without a run, or in a process that only executes a step of the run.
+        The process locks a file until it ends. A run whose file is no longer locked has been killed and is
+        marked as failed. If a code server launched the process, a thread also ends it when the run goes on
+        after somebody pressed Terminate. Nothing happens outside of a run, or in a process that only executes
+        a step of the run.
         """
         if context.run is None or context.instance is None:
             return
@@ -55,15 +58,17 @@ class CabsResource(dg.ConfigurableResource[Any]):
         return Places(self.home, self.pools, self.artifacts_url)
 
     def store(self) -> ArtifactStore:
-        """Open the artifact store."""
+        """Open the artifact store at `artifacts_url`, or where the environment says if that is empty."""
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:
-        """Return the chain of a pool, whose file is read at each call.
+        """Return the chain of a pool: the stages to make for the pool, with their inputs and settings.
+
+        The pool file is read at each call.
 
         Args:
-            policies: policies to which the chain is cut; policies that are tuned already stay as well. Empty
-                keeps all of the pool's.
+            policies: names of the policies that the chain tunes and plays, besides those of the pool that are
+                tuned already. Empty keeps all of the pool's policies.
         """
         return Chain(self.store(), find_pool(pool)).over(policies)
 

@@ -181,10 +181,17 @@ async def _move_to_request(call: Call, resources: AsyncExitStack) -> None:
 
 
 async def _send(call: Call, outgoing: Outgoing, seconds: float) -> aiohttp.ClientResponse:
-    """Send the request and return the response once its head is there.
+    """Send the request and return the response once its status and headers have come.
+
+    The response may be an error, and its body has not been read. The whole reply to a request without a
+    stream must come in the time that is left to the client's request.
 
     Args:
         seconds: longest time to connect, and longest time between two pieces of the reply.
+
+    Raises:
+        aiohttp.ClientError: the upstream cannot be reached, or breaks off.
+        TimeoutError: a time limit passed.
     """
     payload = NotedPayload(io.BytesIO(outgoing.content), content_type="application/json")
     payload.call = call
@@ -203,7 +210,10 @@ async def _send(call: Call, outgoing: Outgoing, seconds: float) -> aiohttp.Clien
 
 
 def _is_event_stream(response: aiohttp.ClientResponse) -> bool:
-    """Return True for a good answer that is not one piece of JSON."""
+    """Return True if the status is 200 to 299 and the content type is not `application/json`.
+
+    Such a reply to a request for a stream is read as a stream of events.
+    """
     is_json = response.headers.get("content-type", "").startswith("application/json")
     return 200 <= response.status < 300 and not is_json
 
@@ -245,7 +255,11 @@ async def _read_answer(call: Call, response: aiohttp.ClientResponse, content: by
 
 
 def _refused(call: Call, response: aiohttp.ClientResponse, content: bytes, reply: Reply) -> Answer:
-    """Return the answer for a reply that is an error."""
+    """Return the answer for a reply that is an error, by its status or by its body.
+
+    If the request is wrong for every model, the reply goes to the client with its own status and body.
+    Otherwise the answer is a failure, after which another model is tried.
+    """
     status = response.status
     means, is_certain = reply.judgement
     wait = retry_after(response.headers, reply.data)
@@ -401,12 +415,15 @@ async def _feed(call: Call, events: Events, chunk: bytes) -> list[bytes]:
 
 
 def _tell_breaker(call: Call, status: str, reason: str, is_ours: bool) -> None:
-    """Tell the breaker how a stream ended.
+    """Tell the model's breaker how a stream ended.
 
-    Only a failure of the upstream counts against the model, not a client that went away.
+    A whole answer counts for the model, and a failure of the upstream against it. A client that went away and
+    a failure of this server count neither way. A failure of the upstream is also logged.
 
     Args:
-        is_ours: True if this server failed, which does not count against the model either.
+        status: answered, broken (the client went away), timeout or error.
+        reason: failure in words. Keys of upstreams are removed.
+        is_ours: True if this server failed.
     """
     if status == "answered":
         call.breaker.succeeded()
@@ -429,7 +446,11 @@ class NotedPayload(aiohttp.BytesIOPayload):
     call: Call | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write the body, and note in the call that it was sent."""
+        """Set `sent` of the call, if there is one, and then write the body.
+
+        Args:
+            content_length: most bytes to write. None writes all.
+        """
         if self.call is not None:
             self.call.sent = True
         await super().write_with_length(writer, content_length)
@@ -439,11 +460,14 @@ class Reply(NamedTuple):
     """Facts of a whole reply of an upstream.
 
     Attributes:
-        judgement: meaning of the reply.
-        data: parsed body of a reply that is an error, otherwise None.
-        usage: usage block of an answer as the provider writes it. id: id of an answer.
-        wrong: why a reply with a good status is no answer. None if the reply is an answer.
-        written: bytes of text in an answer.
+        judgement: meaning of the reply for the request (answered, wait, retry, ...), and whether the meaning
+            is certain.
+        data: parsed body if the meaning is not ANSWERED, and the fields below then keep their defaults.
+            None if the meaning is ANSWERED.
+        usage: usage block of an answer as the provider writes it (token counts), or None.
+        id: id that the provider gave the answer, or None.
+        wrong: in words, why a reply that means ANSWERED is no answer in the dialect. None if it is one.
+        written: bytes of text in the answer, 0 if `wrong` is set.
     """
 
     judgement: Judgement
@@ -455,7 +479,7 @@ class Reply(NamedTuple):
 
 
 def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply | None:
-    """Return the facts of a reply, or None if its JSON has more values than this server reads.
+    """Return the facts of a reply, or None if its JSON has more, or deeper, values than this server reads.
 
     Args:
         headers: headers of the reply, with names in any case.
@@ -477,7 +501,11 @@ def read_reply(content: bytes, status: int, headers: Any, dialect: str) -> Reply
 
 
 def _is_ours(error: Exception) -> bool:
-    """Return True if this process has no descriptor, port or memory left."""
+    """Return True if the error comes from a lack of descriptors, ports or memory in this process.
+
+    The number of an `OSError` says so (`_OURS`). An error of a connection also counts if no descriptor can be
+    opened now. A `MemoryError` has no number and gives False; `_not_answered` looks at it before.
+    """
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     if getattr(inner, "errno", None) in _OURS:
         return True

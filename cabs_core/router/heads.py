@@ -40,9 +40,15 @@ def needs_of(policy: SafePolicy) -> Reads:
 def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
     """Return the oracles without the predictors that neither a policy reads nor explanations show.
 
-    If the policy reads no predicted scores, the chosen predictor of scores becomes the static one that the
-    policy reads, or, if it reads none, the one that explanations show (`SHOWN`). If the policy reads no
-    predicted costs, ridge replaces a network for costs.
+    A predictor of scores always stays, since explanations show its scores. If the policy reads
+    `predicted_scores`, the chosen one stays. Otherwise the chosen one becomes the predictor whose
+    `static_scores` the policy reads, or `SHOWN` if it reads none. A chosen network for costs is replaced by
+    ridge if the policy reads no `predicted_costs`. The network stays only if one of the remaining
+    predictions or contexts needs it.
+
+    Args:
+        oracles: all fitted predictors, and in `chosen` the one in use for each purpose.
+        needs: inputs that the policy reads.
     """
     chosen = dict(oracles.chosen)
     if not needs.scores:
@@ -106,7 +112,11 @@ class Prediction:
 
     @cached_property
     def costs(self) -> np.ndarray:
-        """Expected cost of the text alone at every model, `[K]` USD."""
+        """Expected cost of a request of this text and no other tokens, at every model, `[K]` USD.
+
+        The cost is as the policy reads it, if it reads costs, before prices and learnt cost factors change
+        it. The costs are computed once.
+        """
         predicted = self.request.predicted_costs
         if predicted is None:
             return self._expected[1]
@@ -200,7 +210,9 @@ class Heads:
     def expected(self, embedding: np.ndarray, length: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the expected scores `[K]` and costs `[K]` (USD) of one prompt.
 
-        Scores and costs are those that the policy reads, if the policy reads predictions.
+        Scores come from the static predictor that the policy reads, otherwise from the chosen predictor of
+        scores, which a policy that reads `predicted_scores` reads too. Costs come from the chosen predictor
+        of costs, even if the policy reads none.
         """
         embeddings = embedding[None]
         lengths = np.array([float(length)])

@@ -109,7 +109,7 @@ class StackPredictor(ScorePredictor):
     ) -> None:
         """Fit the weights on cross-fitted predictions, then the used members on the whole train split.
 
-        The validation rows only go to the members that take some.
+        The validation rows are passed to these last fits alone. The weights do not depend on them.
         """
         n = len(x)
         self.mean_ = y.mean(axis=0)
@@ -154,6 +154,10 @@ class StackPredictor(ScorePredictor):
         return self.width_
 
     def state(self) -> State:
+        """Return arrays and settings (JSON values) of the weights, the options and the used members.
+
+        `restore` makes an equal predictor from them.
+        """
         arrays, _ = super().state()
         states: dict[str, Any] = {}
         for name, member in self.fitted_.items():
@@ -168,6 +172,7 @@ class StackPredictor(ScorePredictor):
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:
+        """Return the fitted predictor whose `state` returned these arrays and settings."""
         # imported here, since the table of predictors holds this class
         from cabs_core.algorithms.predictors import predictor_class  # noqa: PLC0415
 

@@ -58,7 +58,11 @@ class AskedModel:
 
     @property
     def dialect(self) -> str:
-        """Dialect in which the model is asked: chat if the model speaks it, otherwise its first dialect."""
+        """Format of the API in which the model is asked: chat, completions, responses or messages.
+
+        The format is chat if the upstreams file says that the model speaks it, otherwise the first one that
+        the model speaks.
+        """
         if "chat" in self.upstream.speaks:
             return "chat"
         return self.upstream.speaks[0]
@@ -73,7 +77,10 @@ class Question:
 
     @cached_property
     def key(self) -> str:
-        """Identity of the call by its content (`store.call_key`)."""
+        """Identity of the call, 40 hex digits.
+
+        Calls with equal address and model of the upstream, messages and request fields have one identity.
+        """
         return call_key(self.target.upstream.url, self.target.model, self.messages, self.target.params)
 
     @property
@@ -96,7 +103,8 @@ class Question:
     def bound(self) -> float:
         """Largest cost of the call, USD.
 
-        A token of the request has at least one byte, and an answer ends at its limit of tokens.
+        The input is priced at one token for each byte of the messages and `_FRAME` tokens for each message,
+        and the output at `max_tokens` of the model.
         """
         most = sum(len(m["content"].encode("utf-8", "replace")) + _FRAME for m in self.messages)
         return self.target.upstream.usd_of_tokens(most, self.target.max_tokens)
@@ -140,15 +148,16 @@ def question(prompt: str, system: str | None) -> tuple[dict[str, str], ...]:
 
 @dataclass(frozen=True)
 class Reply:
-    """Meaning of a reply to a call.
+    """Meaning of a reply to a call, and the answer that is stored for the call if the reply is final.
 
     Attributes:
-        means: meaning by `endpoints.replies`.
-        answer: final answer. None unless the meaning is answered, too_long or filtered.
-        note: words about a reply without an answer.
+        means: meaning of the reply. ANSWERED, TOO_LONG and FILTERED are final: the call is not made again.
+        answer: answer that is stored for the call, without text if the meaning is TOO_LONG or FILTERED. None
+            for any meaning that is not final.
+        note: error of the reply in words. Empty if the reply holds an answer.
         wait: seconds that the upstream asks to wait, or None.
         billed: True if there is no answer and the upstream may charge for the call. Such a call counts with
-            its largest cost.
+            its largest cost (`Question.bound`).
     """
 
     means: Meaning
@@ -172,7 +181,9 @@ _ADVICE = {
 def read_reply(
     call: Question, status: int, headers: Mapping[str, str], content: bytes, seconds: float
 ) -> Reply:
-    """Return the meaning of a reply, with the final answer if the call has one now.
+    """Return the meaning of a reply, and the answer to store if the reply is final (see `Reply`).
+
+    A reply that reports success without an answer means RETRY and may be billed.
 
     Args:
         status: HTTP status.

@@ -273,7 +273,14 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
 
 
 def in_words(measured: Mapping[str, Any]) -> list[str]:
-    """Return the figures of a judge in words, one line for each, with warnings last."""
+    """Return lines of text with the figures of a judge, and at the end a line for each of `warnings`.
+
+    A line may hold several figures, such as agreement and kappa. Figures that `measured` lacks have no line.
+
+    Args:
+        measured: as of `warnings`. It may also hold `means`, {model: mean score by the judge, and the mean
+            that people would give}.
+    """
     lines = []
     if measured.get("labelled"):
         lines.append(

@@ -122,10 +122,12 @@ _UNREAD = frozenset("status error cached success exception".split())
 
 
 def endings_unread(names: Iterable[str]) -> list[str]:
-    """Return the columns whose values may say how a call ended, by the last part of their names (`_UNREAD`).
+    """Return the columns named status, error, cached, success or exception, in any case.
+
+    The values of such a column may say how a call ended. Only the last part of a dotted name counts.
 
     Args:
-        names: columns that were not read.
+        names: columns that no rule reads, in dotted notation.
     """
     return [name for name in names if plain(name.rpartition(".")[2]) in _UNREAD]
 
@@ -141,11 +143,13 @@ class Found:
     """Columns of a table from which the rules read.
 
     Attributes:
-        columns: {rule of `NAMES`: its columns, the surest first}. The column '' of `usage` means that the
-            counts stand in columns of their own.
-        named: rules for which the pool file names a column or null.
-        order: the column with the time of a call, if there is one, as a list.
-        is_harness: True if a test harness wrote the table.
+        columns: {rule: its columns, the surest first} for each rule of `NAMES`, such as "status". A rule
+            without a column has an empty list. The rule "usage" has the one column '' if each count of
+            tokens has a column of its own, in place of one column with all counts.
+        named: rules for which the pool file names a column, or null, which switches the rule off.
+        order: list of the one column with the time of a call. Empty if the table has none.
+        is_harness: True if a test harness wrote the table. Its columns for success and errors judge the
+            answer, not the call.
     """
 
     columns: dict[str, list[str]] = field(default_factory=dict)
@@ -154,7 +158,7 @@ class Found:
     is_harness: bool = False
 
     def every(self) -> list[str]:
-        """Return the columns of all rules and of the time, each once."""
+        """Return the columns of all rules and of the time, each once, with '' if `usage` has it."""
         return list(dict.fromkeys([c for names in self.columns.values() for c in names] + self.order))
 
 
@@ -264,7 +268,9 @@ def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[in
 def _kind_word(value: Any) -> str:
     """Return the kind that a cell names, in lower case, or '' if it names none.
 
-    An operation of Weave that is no chat gives `embedding`; other operations give ''.
+    A reference to an operation of Weave (`weave:///.../op/NAME:...`) gives `embedding` if its name tells of
+    embeddings, moderation, reranking, images or sound, else ''. A cell that is no text, or that is a span
+    kind of OpenTelemetry (`SpanKind.CLIENT`), gives ''.
     """
     if isinstance(value, str) and value[:1] == '"':
         value = parsed(value)
@@ -282,7 +288,7 @@ def _kind_word(value: Any) -> str:
 
 
 def _status_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
-    """Return the rule that leaves out rows whose status says that the call failed.
+    """Return the rule that leaves out rows whose status says that the call failed or has not finished.
 
     Return None if the values of the column are no statuses of calls or are results of tests, unless the pool
     file names the column.
@@ -323,6 +329,9 @@ def _success_rule(column: str, values: Sequence[Any], found: Found) -> Callable[
 def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
     """Return the rule that leaves out rows with an error.
 
+    A cell holds an error if it, or any value in its JSON, is anything but empty, NaN, 0, False or a word for
+    no, such as `none` (`says_something`).
+
     Return None if the column holds numbers other than 0 and 1 or a test harness wrote the table, unless the
     pool file names the column.
     """
@@ -333,7 +342,11 @@ def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[i
 
 
 def parsed_error(value: Any) -> Any:
-    """Return the value of a cell of errors: parsed if it is JSON, None for NaN, else as it is."""
+    """Return the value of a cell of errors.
+
+    A text that is JSON, or a list or mapping that Python printed, is parsed. NaN gives None. Any other value
+    is returned as it is.
+    """
     value = parsed(value)
     if isinstance(value, float) and value != value:
         return None

@@ -99,15 +99,18 @@ def worth_of(
 ) -> Worth:
     """Return the worth of an option less that of today's model, from pairs that were played.
 
-    Scores and costs are drawn together, since the option may score higher just on the dear prompts. The draws
-    are moved to the gain that `quality.mean` gives, and stretched if the error of `quality` is larger than
-    that of the plain difference.
+    The worth is `value` times the difference in score, less the difference in cost. Each bootstrap draw takes
+    score and cost of a cluster together, since the option may score higher just on the dear prompts. The
+    draws are moved to the gain that `quality.mean` gives, and stretched around it if the error of `quality`
+    is larger than that of the plain mean difference in score.
 
     Args:
         value: USD that a right answer is worth.
-        pairs: two pairs of the option and today's model. Scores come from the first pair. Costs of the option
-            come from the second pair, which plays its exported decisions (`compare.weights_for_costs`), where
-            that has a weight, and else from the first.
+        pairs: the option and today's model, played on the prompts of the table in two ways. In the first
+            pair the option decides as judged, that is, fitted on other folds than the prompt's. In the second
+            it decides as it would be exported, fitted on all prompts. Scores come from the first pair. The
+            option's cost of a prompt comes from the second pair, or from the first if the prompt has no
+            weight in the second.
         quality: difference in score, with its error widened if the option was fitted.
         costs: costs of both options in the second pair. `known` and `independent` are taken from it.
         clusters: `[N]` equal values for prompts of the table that depend on each other.

@@ -63,7 +63,14 @@ def report(pool: str | None, open_it: bool, goal: str | None) -> None:
 
 
 def _answer(pool: str | None, goal: str) -> None:
-    """Print the answer to a goal, and the command that exports the router if one fulfils the goal."""
+    """Print the answer to a goal of a pool, and `cabs export` for the option if it fulfils the goal.
+
+    The command is printed only for an option that fulfils all conditions beyond noise. The option may be a
+    model, rules or a router.
+
+    Raises:
+        click.UsageError: no pool is given.
+    """
     from cabs_core.data.pool_files.goals import parse_goal
     from cabs_core.pipeline.goal import answer_for
 
@@ -256,7 +263,7 @@ def _print_estimates(rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _ends(row: Mapping[str, Any]) -> str:
-    """Return the interval of an estimate as `[low, high]`, or `none`."""
+    """Return the 95 % interval of an estimate as `[low, high]`, or `none` if the estimate has no interval."""
     if row["low"] is None:
         return "none"
     return f"[{row['low']:.4f}, {row['high']:.4f}]"

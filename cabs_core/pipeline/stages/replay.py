@@ -107,8 +107,10 @@ def build(
 def play_again(chain: Chain, target: Target) -> tuple[str, str]:
     """Play the first trial of a stored replay again, and return (hash in the record, hash now).
 
+    The stored replay may be out of date, and its files are not read. Only its record must exist.
+
     Raises:
-        ProvenanceError: the replay is missing, or an input is missing, out of date or altered.
+        ProvenanceError: the replay is missing, or one of its inputs is missing, out of date or altered.
     """
     record, _, again = _again(chain, target, [0])
     return ReplaySummary.of(record).lanes[0], lane_hashes(again)[0]
@@ -184,14 +186,18 @@ def play_folds(
     trials: int | Sequence[int],
     progress: Callable[[float, str], None] | None = None,
 ) -> ReplayResult:
-    """Return the `ReplayResult` of a policy over the joined problem, with the pool's settings.
+    """Play a policy on the test queries of every fold, and return one result over the joined problem.
 
-    Each trial plays the folds one after the other, each with a policy that begins anew, fitted and tuned
-    without the fold's queries. The orders of several folds do not depend on the pool's name.
+    Each trial plays the folds one after the other, each with a policy that begins anew. The policy of a fold
+    was fitted and tuned without the fold's queries. The pool gives the rounds, the condition and the seed of
+    the orders. If there are several folds, the orders depend on the fold's number and not on the pool's name.
 
     Args:
-        options: tuned settings, one dict per fold. trials: number of trials, or a list of their numbers.
-        progress: as in `replay`.
+        options: the policy's tuned options for each fold, {option: value}.
+        rho: score units per USD.
+        trials: number of trials, or a list of their numbers.
+        progress: called with (share of all rounds that is played, text) as the replay goes on. None calls
+            nothing.
     """
     if len(folds.problems) == 1:
         return play(pool, folds.joined, options[0], rho, policy, trials, progress=progress)
@@ -218,12 +224,19 @@ def play(
     *,
     seeds: str = "",
 ) -> ReplayResult:
-    """Replay a policy over one problem with the pool's settings.
+    """Replay a policy over one problem, and return the result.
+
+    The pool gives the rounds of a trial, the seed of the orders, the weight of latency and the stress
+    condition. A condition that changes the data is not applied here, since the problem has it already.
 
     Args:
-        options: tuned settings of the policy.
-        trials: number of trials, or a list of their numbers. progress: as in `replay`.
-        seeds: name from which orders and random numbers follow. Empty: the pool's name.
+        options: the policy's tuned options, {option: value}.
+        rho: score units per USD.
+        trials: number of trials, or a list of their numbers.
+        progress: called with (share of the rounds that is played, text) as the replay goes on. None calls
+            nothing.
+        seeds: name from which orders and random numbers follow, with the pool's seed. Empty takes the pool's
+            name.
     """
     if condition_that_changes(pool.replay.condition, "stream"):
         condition = pool.replay.condition
@@ -246,7 +259,10 @@ def play(
 
 
 def examine(stored: Any, folds: Folds, trials: int, rounds: int | None) -> dict[str, Any]:
-    """Examine a stored replay, and return {"problems": [text], figures}. Without problems the trace is sound.
+    """Examine a stored replay, and return {"problems": texts, "rounds": ..., "smallest propensity": ...}.
+
+    `problems` holds a text for each fault and is empty if the trace is sound. `rounds` is the number of
+    rounds of all trials. `smallest propensity` is 0 if the trace has no rounds.
 
     A sound trace is complete, has existing arms, propensities in (0, 1], rewards in [0, 1] and no NaN, and
     has no query twice in a trial.
@@ -301,7 +317,12 @@ def _folds(chain: Chain, inputs: dict[str, Path]) -> Folds:
 
 @lru_cache(maxsize=2)
 def _load(folder: str, content: str) -> Folds:
-    """Load the problems in a folder, once per process and content."""
+    """Load the test problems in a folder. Those of the two latest folders stay in memory.
+
+    Args:
+        folder: folder of the stage `replay_problem`.
+        content: hash of the folder's files by its record. A folder with another hash is loaded anew.
+    """
     problems = fold_problems(Path(folder))
     return Folds(problems, join_folds(problems))
 
