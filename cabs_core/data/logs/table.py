@@ -249,7 +249,8 @@ def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[in
     """Return the rule that leaves out rows whose kind is no chat call.
 
     In a column without chats that is not sure to hold kinds, only kinds of `_NEVER_CHATS` are left out.
-    Return None if the values of the column are not believed to be kinds.
+    Return None if the values of the column are not believed to be kinds, or if no row is a chat and no row
+    would be left out.
     """
     words = [_kind_word(value) for value in values]
     known = set(filter(None, words))

@@ -152,10 +152,11 @@ def _again(
 def examine_again(chain: Chain, target: Target) -> dict[str, Any]:
     """Return the findings of `examine` on a replay's files as they are now.
 
-    If the trace was pruned, the recorded findings are returned.
+    If the trace was pruned, the recorded findings are returned, and the inputs are not looked at.
 
     Raises:
-        ProvenanceError: there is no replay, or a file or an input was altered.
+        ProvenanceError: there is no replay, one of its files was altered, or an input of a trace that is
+            still there is missing, out of date or altered.
     """
     folder = chain.verified(target)
     record = chain.made(target)
