@@ -30,7 +30,13 @@ _MODEL = re.compile(r"cabs(?:-rho-(\d{1,12}(?:\.\d{1,12})?))?")
 
 
 def completion(dialect: str) -> Endpoint:
-    """Return the endpoint that has a model answer a request in a dialect."""
+    """Return the endpoint that forwards a request to a model and returns the model's answer.
+
+    The model is the one that the request names, or otherwise one that the router chooses.
+
+    Args:
+        dialect: form of the request and the answer: chat, completions, responses or messages.
+    """
 
     async def complete(request: Request) -> Response:
         asked, model, router = await _read_for_router(request, dialect)
@@ -158,7 +164,8 @@ def terms_of(request: Request, router: Router) -> Terms:
     """Return the terms in a request's headers. The values of a repeated header are joined by a comma.
 
     Raises:
-        RouterError: see `Terms.read`.
+        RouterError: the headers name no model, or a model that the router does not have; or the value of a
+            right answer is no number, out of range, or not the only one that the policy serves.
     """
     values = {name: request.headers.getlist(name) for name in (MODELS, VALUE)}
     return Terms.read({name: ", ".join(texts) for name, texts in values.items() if texts}, router)
@@ -169,7 +176,7 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
 
     Raises:
         Refused: the body is no JSON object, has too many values, or a field that providers read differently.
-        RouterError: see `ChatRequest.read`.
+        RouterError: the client gives a text to route by that cannot be read.
     """
     state = request.app.state
     caller = request.state.caller.name
@@ -241,7 +248,7 @@ def client_request(
 
 
 def response_of(answer: Answer) -> Response:
-    """Return the response for the client. A large body is sent in pieces."""
+    """Return the response for the client. A stream is passed on, and a large body is sent in pieces."""
     if answer.stream is not None:
         return StreamingResponse(answer.stream, answer.status, answer.headers)
     if len(answer.body) <= limits.COUNTED:

@@ -17,8 +17,8 @@ from cabs_core.pipeline.artifacts.store import ArtifactStore
 def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) -> dict[str, str]:
     """Return {pool: answer of its report} of the pools that have outcomes.
 
-    A pool without a pool file, or with figures of older data, has the reason in place of an answer. A pool
-    that has no report yet is left out.
+    A pool without a pool file, or with figures of older data, has the reason in place of an answer. Any other
+    pool is left out if it has no report or a damaged one.
 
     Args:
         chains: {pool: chain} of all active pools. None: they are read from their files.
@@ -41,7 +41,10 @@ def verdicts(store: ArtifactStore, chains: Mapping[str, Chain] | None = None) ->
 
 
 def _of_report(store: ArtifactStore, pool: str) -> str:
-    """Return the verdict of a pool's report and its answer to the goal, empty without a sound report."""
+    """Return the verdict of a pool's report, followed by its answer to the goal if the pool has one.
+
+    The text is empty if there is no report or if the record of the report is damaged.
+    """
     try:
         record = store.record(("reports", pool))
     except ProvenanceError:  # a damaged page is made again

@@ -117,5 +117,5 @@ def _version(name: str) -> str:
 
 
 def _canonical(name: str) -> str:
-    """Return the name of a distribution in the form in which names are compared."""
+    """Return the name of a distribution in lower case, with `-` for each run of `-`, `_` and `.`."""
     return re.sub(r"[-_.]+", "-", name).lower()

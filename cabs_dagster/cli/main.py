@@ -10,9 +10,13 @@ from cabs_core.base.command import CommandGroup
 
 
 class _Group(CommandGroup):
-    """Command group that shows an error as one message, on the streams that the command began with."""
+    """Group of the commands of `cabs`, which shows errors on the streams that the command began with.
+
+    `CommandGroup` says which errors end with one message. Any other error ends with its traceback.
+    """
 
     def around(self) -> AbstractContextManager[None]:
+        """Return `_own_output()`, in which the group runs a command."""
         return _own_output()
 
 
@@ -37,7 +41,12 @@ def _own_output() -> Iterator[None]:
 @click.group(cls=_Group, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="cabs-routing")
 def main() -> None:
-    """Correlation-aware contextual bandits for LLM routing, as a Dagster project."""
+    """Correlation-aware contextual bandits for LLM routing, as a Dagster project.
+
+    \f
+    Before a command runs, the telemetry of Dagster and of Hugging Face is switched off, unless the
+    environment sets it. The help ends above.
+    """
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")
 

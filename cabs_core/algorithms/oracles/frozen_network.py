@@ -49,9 +49,12 @@ class NetworkShape:
     """Sizes of the network.
 
     Attributes:
-        inputs: number of columns of the inputs, the embedding and length features. arms: K.
-        hidden: width of the trunk. propagation: width of u in the propagation head (see `network`).
-        features: width of the feature head. dropout: share of hidden units that training drops.
+        inputs: number of columns of the inputs, the embedding and length features.
+        arms: number of arms K.
+        hidden: width of the trunk, the two hidden layers that all heads share.
+        propagation: width of the hidden layer of the head that predicts surrogates.
+        features: number of outputs of the feature head.
+        dropout: share of hidden units that training drops.
     """
 
     inputs: int

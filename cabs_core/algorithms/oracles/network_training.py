@@ -182,8 +182,12 @@ def validation_errors(
 ) -> dict[str, float]:
     """Return {head: mean squared error} of the network in evaluation mode.
 
-    The heads are accuracy, propagation (pairs of different arms), cost and readout. Predicted scores are
-    clipped to [0, 1]. The arguments are inputs, scores and costs of the rows.
+    The heads are accuracy (scores predicted from the inputs), propagation (surrogates, of all pairs of an
+    anchor and another arm), cost, and readout (scores predicted from the features alone). Predicted scores
+    and surrogates are clipped to [0, 1].
+
+    Args:
+        x: inputs `[n, inputs]`. y: scores `[n, K]`. c: z-scored costs `[n, K]`.
     """
     network.eval()
     k = y.shape[1]

@@ -39,7 +39,11 @@ def expected_graph(R: np.ndarray) -> np.ndarray:
 
 
 def sample_graph(E: np.ndarray, draws: np.ndarray) -> np.ndarray:
-    """Return the graph A [K, K] of zeros and ones (line 6) for uniform draws [K, K] in [0, 1)."""
+    """Return the graph A [K, K] (line 6): 1 where the uniform draw is below E, otherwise 0.
+
+    Args:
+        E: probabilities of the edges [K, K]. draws: uniform draws [K, K] in [0, 1).
+    """
     return (draws < E).astype(np.float64)
 
 
@@ -86,9 +90,9 @@ class Ridge:
         return np.linalg.solve(self.V, self.u[:, :, None])[:, :, 0]
 
     def predict(self, x: np.ndarray) -> np.ndarray:
-        """Predict x'theta_j of every arm [K].
+        """Return the predicted reward of every arm [K]: x'theta_j, clipped to [0, 1].
 
-        Reading: predictions are clipped to [0, 1], where rewards are, before a policy uses them.
+        Reading: the clip is ours, since rewards lie in [0, 1].
         """
         predictions: np.ndarray = np.clip(self.theta @ x, 0.0, 1.0)
         return predictions
@@ -100,7 +104,11 @@ class Ridge:
 
 
 class PlainCabsC:
-    """The policy of Algorithm 1: correlation-aware bandits with surrogates, coupled."""
+    """The policy of Algorithm 1 (CABS-C).
+
+    `policy` solves the exploration program. `update` lets the played arm learn from its reward and the arm's
+    neighbours in the sampled graph from their surrogates.
+    """
 
     def __init__(self, K: int, d: int, gamma: float = 4.0, kappa: float = 1.5):
         self.rs = Ridge(K, d)
@@ -117,7 +125,11 @@ class PlainCabsC:
     def update(
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
-        """Apply lines 11 to 16 to the neighbours of the played arm.
+        """Apply lines 11 to 16 to the neighbours of the played arm, which is one of them.
+
+        The mean bias b_j of the surrogates of every neighbour j is updated. Every neighbour that `keeps`
+        retains then adds a row to its regression: the played arm its reward over p_i, another arm its
+        surrogate less the bias before the update, over the probability (A'p)_j that a neighbour is played.
 
         Args:
             p: distribution from which arm i was drawn. s: surrogates [K] of line 10. delta: the deltas [K]
@@ -146,7 +158,10 @@ class SquareCB:
         self.K = K
 
     def policy(self, x: np.ndarray) -> np.ndarray:
-        """Compute p [K]."""
+        """Compute p [K]: 1 / (K + gamma (max f - f_j)) for every arm but the best one, which has the rest.
+
+        f are the predicted rewards [K] for context x.
+        """
         f = self.rs.predict(x)
         p: np.ndarray = 1.0 / (self.K + self.gamma * (f.max() - f))
         best = int(f.argmax())
@@ -159,10 +174,14 @@ class SquareCB:
 
 
 class PlainCabsD:
-    """The policy of Algorithm 2, decoupled; expert 1 is SquareCB, expert 2 is CABS-C.
+    """The policy of Algorithm 2 (CABS-D): a mixture of expert 1, SquareCB, and expert 2, CABS-C.
+
+    Each expert has L weights, one for each value of the grid. All 2 L weights are scaled to the sum 1, and an
+    expert's share of the mixture is the sum of its own weights.
 
     Args:
-        grid: Gamma [L], each value twice the one before (line 1). Reading: the first is 1 / sqrt(K T).
+        grid: Gamma [L], the numbers that are added to the probabilities by which losses are divided. Each is
+            twice the one before (line 1). Reading: the first is 1 / sqrt(K T).
     """
 
     def __init__(self, K: int, d: int, grid: np.ndarray):
@@ -185,6 +204,10 @@ class PlainCabsD:
         self, x: np.ndarray, A: np.ndarray, p: np.ndarray, i: int, r: float, s: np.ndarray, delta: np.ndarray
     ) -> None:
         """Apply lines 12 to 17, after arm i was drawn from q.
+
+        Both experts learn. Then their weights are multiplied by exp(-eta * estimated loss). The loss of
+        SquareCB is estimated from the reward of arm i, that of CABS-C also from the surrogates of arm i's
+        neighbours.
 
         Args:
             p: distributions of both experts [2, K], from `policies`; q is their `mixture`.

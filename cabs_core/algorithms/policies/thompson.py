@@ -104,8 +104,11 @@ def best_probabilities(mean: np.ndarray, sd: np.ndarray, out: np.ndarray, scratc
 def _all_below(s: float, mean: np.ndarray, sd: np.ndarray, tops: np.ndarray, passed: float) -> float:
     """Return the probability that all scores lie below s.
 
-    tops [K] are the upper ends of the arms' scores, mean + REACH sd, or -inf for arms without a deviation. An
-    arm whose top is at or below `passed` lies below s for certain.
+    Args:
+        s: the score.
+        mean: [K]. sd: [K].
+        tops: [K], the upper ends of the arms' scores: mean + REACH sd, or -inf for arms without a deviation.
+        passed: a score of at most s. Arms whose top is at or below it count as below s with probability 1.
     """
     product = 1.0
     for j in range(mean.size):

@@ -67,7 +67,12 @@ def _solve_with_clarabel(
 ) -> ReferenceSolution:
     """Solve the problem by Clarabel and return the value of `variable` as a solution.
 
-    `scale` is the factor of the problem's objective against F.
+    If Clarabel fails, the solution is that of `solution_of` without a point.
+
+    Args:
+        variable: the variable p of the problem, [K].
+        scale: factor by which the problem's objective is larger than F. The optimum that Clarabel reports is
+            divided by it.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # "solution may be inaccurate": the status says it
@@ -83,8 +88,12 @@ def _solve_with_clarabel(
 
 
 def cvxpy_paper(losses: ArrayLike, graph: ArrayLike, gamma: float) -> ReferenceSolution:
-    """Solve the program as equation (5) of the paper states it: K norm constraints of K^2 quotients, which
-    are built for each call.
+    """Solve the program as equation (5) of the paper states it, built anew for each call.
+
+    Each of the K constraints holds a sum of K quotients, so the program has K^2 quotients.
+
+    Args:
+        losses: [K]. graph: [K, K].
     """
     f = np.asarray(losses, dtype=np.float64)
     G = np.asarray(graph, dtype=np.float64)

@@ -51,19 +51,22 @@ class SyntheticSource(Strict):
 
 
 class PublishedSource(Strict):
-    """Section `source` for a published table, which is downloaded."""
+    """Section `source` for a published table, which is downloaded, or read from the local folder `mirror`."""
 
     kind: Literal["routerbench", "sprout"]
-    #: a local folder with the files, read instead of the network; a relative path means beside the pool file
-    mirror: Text | None = None
+    mirror: Text | None = None  #: a relative path means beside the pool file
 
 
 class OpenLlmSource(Strict):
-    """Section `source` for the Open LLM Leaderboard v2, which is downloaded."""
+    """Section `source` for the Open LLM Leaderboard v2, downloaded or read from the local folder `mirror`.
+
+    The published rows of different models stand in different orders. They are aligned by query, unless
+    `published_order` is True, which keeps the rows as they were published.
+    """
 
     kind: Literal["openllm_v2"]
-    mirror: Text | None = None  #: a local folder with the files, read instead of the network
-    published_order: bool = False  #: True keeps the published order of rows, which differs between models
+    mirror: Text | None = None
+    published_order: bool = False
 
 
 class PluginSource(Strict):
@@ -98,7 +101,11 @@ _SOURCES: dict[str, type[Strict]] = {
 
 
 def table_source_class(kind: Any) -> type[Strict]:
-    """Return the pydantic model of `source` for a kind of table. A kind of another package is a plugin."""
+    """Return the pydantic class of section `source` for a value of its field `kind`.
+
+    The class is `PluginSource` for any value that is not a kind of this module. `PluginSource` itself refuses
+    a kind that no package registers.
+    """
     if not isinstance(kind, str):
         return PluginSource
     return _SOURCES.get(kind, PluginSource)
@@ -127,7 +134,10 @@ TableSource = Annotated[
 
 
 class TablePool(ReplayedPool):
-    """A pool of a table. Its policies are replayed."""
+    """Pool file of a table of outcomes: scores, and costs, of several models on each prompt.
+
+    Policies are compared in replays: they are played on a stream of the table's queries.
+    """
 
     logged: ClassVar[Literal[False]] = False
     collected: ClassVar[Literal[False]] = False

@@ -139,7 +139,13 @@ class Place:
         return self.origin, self.first_row + index
 
     def of(self, column: str, index: int = 0) -> str:
-        """Return the canonical name of a column, followed by its name in the user's table if that differs."""
+        """Return the canonical name of a column, followed by its name in the user's table if that differs.
+
+        Args:
+            column: the canonical name.
+            index: row of the column, counted from 0. In a wide table it says which of `models` takes the
+                place of `{model}` in the name.
+        """
         if self.name == column:
             return column
         if self.models:
@@ -397,7 +403,10 @@ _FEW = 0.02
 
 
 def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int) -> str:
-    """Return advice on scores out of range, by the smallest and largest score. Empty if there is none.
+    """Return advice on scores out of range. Empty if there is none.
+
+    A few scores out of range count as slips, and the advice is to correct them. Of many, the advice is a
+    `score_range` that holds the smallest and the largest score.
 
     Args:
         wrong: number of scores out of range.

@@ -46,9 +46,10 @@ class Summary:
         return {"rows": self.rows}
 
     def outdated(self, chain: Any) -> list[str]:
-        """Return reasons to make the stage again although nothing changed.
+        """Return reasons to make the stage again although its inputs, settings and code did not change.
 
-        The list is empty unless a class overrides this method, as the class of a stage with `goes_on` does.
+        The list is empty unless a class overrides this method. The collection of answers does: a collection
+        that its budget ended goes on once the budget allows more.
 
         Args:
             chain: the `Chain` of the pool.
