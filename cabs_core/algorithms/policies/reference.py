@@ -61,7 +61,7 @@ def keeps(delta: np.ndarray, i: int, kappa: float) -> np.ndarray:
     """Return bool [K], True for arms that the appendix's IQR rule retains.
 
     The rule retains the played arm, and arms whose |delta| is more than kappa interquartile ranges above the
-    upper quartile.
+    upper quartile. The quartiles are those of |delta| of the other K - 1 arms.
 
     Args:
         delta: predicted deltas [K]. i: the played arm. kappa: number of interquartile ranges.

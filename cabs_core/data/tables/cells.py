@@ -309,8 +309,8 @@ def number_column(
         mapped: True if a user can set `score_range`, which the error then advises.
 
     Raises:
-        DataError: a value is no number (dates, durations, lists, ...) or is out of range, or the column's
-            name says that it holds no costs in USD.
+        DataError: a value is no number (dates, durations, lists, ...) or is out of range, or the name of a
+            column of costs says that it holds prices of tokens or another currency.
     """
     values = values.reset_index(drop=True)
     low, high = score_range
@@ -373,7 +373,7 @@ def _names_unit(text: str) -> bool:
 
 
 def _refuse_no_costs(place: Place) -> None:
-    """Raise DataError if the name of a column of costs says that it holds no costs of calls in USD."""
+    """Raise DataError if the name of a column of costs names another currency, or prices of tokens."""
     for pattern, says in _NO_COSTS.items():
         if pattern.search(separated(place.name)):
             raise DataError(
