@@ -70,7 +70,10 @@ def chosen(instance: dg.DagsterInstance, store: ArtifactStore, members: Iterable
 
 
 def planner_in(instance: dg.DagsterInstance, store: ArtifactStore) -> Planner:
-    """Return the planner over the pools that are partitions of an instance."""
+    """Return the planner over the active pools that are to be partitions of an instance, see `chosen`.
+
+    A pool of the user counts even if the instance does not have its partition yet.
+    """
     return planner_of(store, chosen(instance, store, active_pools()[0]))
 
 
@@ -202,10 +205,13 @@ def _add_missing(instance: dg.DagsterInstance, name: str, keys: Sequence[str]) -
 
 
 def settings_of(pool_file: PoolFile) -> dict[str, Any]:
-    """Return {setting: value} of what the stages of a pool read, and {name: hash} of the files it names.
+    """Return {setting: value} of what the stages of a pool read, and {name: hash} of its source's files.
+
+    The files are the table, the scores of a log and the upstreams file, or else the files of a mirror
+    (`PoolFile.external_files`). Files that scorers read are left out.
 
     Raises:
-        PoolError: a file that the pool file names does not exist.
+        PoolError: the table or the scores of a log do not exist.
     """
     values = {"policies": list(pool_file.pool.policies)} | pool_file.external_files()
     for stage in (*POOL_STAGES.values(), REPLAY):

@@ -77,9 +77,13 @@ class RequestSlots:
 
     An object is used from the event loop alone.
 
+    Args:
+        limits: most requests under way, of one key and of the process; None takes the defaults of `Limits`.
+
     Attributes:
         under_way: {key: number of requests under way}.
-        bodies: bytes of large bodies in memory. answers: bytes of large answers in memory.
+        bodies: bytes of large bodies in memory, with the limit `BYTES_BY_KEY` a key.
+        answers: bytes of large answers in memory, with a limit of the same size.
     """
 
     def __init__(self, limits: Limits | None = None):
@@ -211,12 +215,12 @@ class FairWorker:
         self._thread.join()
 
     def _run(self) -> None:
-        """Do the work that is submitted until `close` is called; the thread calls this method."""
+        """Do all work submitted before `close` is called, then return. The thread calls this method."""
         while self._tickets.get():
             self._do_next()
 
     def _do_next(self) -> None:
-        """Do the first piece of work of the key whose turn it is."""
+        """Do the first piece of work of the key whose turn it is. A cancelled piece is removed undone."""
         with self._lock:
             key, queue = self._waiting.popitem(last=False)
             future, work = queue.popleft()

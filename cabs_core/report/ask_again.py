@@ -104,7 +104,10 @@ def _prompts_needed(found: PoolAnswer, table: LoggedTable) -> int:
 
 
 def write_prompts(chosen: AskAgain, found: PoolAnswer, folder: Path) -> Path:
-    """Write the prompts with their tasks to the file `ASK_AGAIN` of a folder, one JSON object a line."""
+    """Write the prompts with their tasks to the file `ASK_AGAIN` of a folder, one JSON object a line.
+
+    Return the path of the file.
+    """
     outcomes = found.outcomes
     lines = [
         json.dumps({"prompt": outcomes.prompts[row], "task": str(outcomes.tasks[row])}, ensure_ascii=False)

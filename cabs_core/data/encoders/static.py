@@ -123,7 +123,8 @@ class StaticEncoder:
 
         Returns:
             (vectors `[n, dim]` float32, counts `[n, 2]`: pieces read, and pieces cut off). Of a very long
-            text only a first part is tokenised (`TokenWindow`), and only the pieces cut off this part count.
+            text only a first part is tokenised, unless this part has fewer than `max_length` pieces
+            (`TokenWindow`). Pieces beyond the tokenised part are not counted.
         """
         vectors = np.zeros((len(texts), self.vectors.shape[1]), dtype=np.float32)
         counts = np.zeros((len(texts), 2), dtype=np.int64)

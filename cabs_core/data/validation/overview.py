@@ -21,8 +21,6 @@ from cabs_core.data.tables.cells import Place
 from cabs_core.data.validation.catalog import CHECKS, Stage, accept_words
 from cabs_core.data.validation.run import run_checks
 
-_LISTED = 12
-#: Models that are listed before the others are only counted.
 #: Number of models that are listed; the others are counted.
 _LISTED = 12
 #: Least number of cells (prompts x models) of a table whose time and memory are foretold.
@@ -272,7 +270,10 @@ def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _models(outcomes: Outcomes) -> list[str]:
-    """Return a table of the models as lines: mean score, USD per 1,000 calls and, for a log, answers."""
+    """Return a table of the models as lines: mean score, USD per 1,000 calls and, for a log, answers.
+
+    The `_LISTED` models with the best mean scores have a line each; a last line counts the others.
+    """
     scores, costs = outcomes.means
     calls = [""] * len(scores)
     head = ""
@@ -307,7 +308,11 @@ def _repeated(outcomes: Outcomes) -> list[str]:
 
 
 def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """Return lines on the values of a right answer that are compared, and whether they fit the costs."""
+    """Return a line with the values of a right answer that are compared, in USD (1 / rho).
+
+    Of more than 15 values only the first three and the last two are shown. If the rhos were not chosen from
+    the costs and a cost is above 0, a second line gives the range of values that fits the costs.
+    """
     rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
     shown = [dollars(r) for r in rhos]
     listed = ", ".join(shown if len(shown) <= 15 else [*shown[:3], "...", *shown[-2:]])
@@ -327,7 +332,11 @@ def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """Return a line on the time and memory that a large table will take, as far as they were measured."""
+    """Return a line with the processor time and memory that a large table will take, by measured rates.
+
+    The line says that replays, and embedding if the encoder is not a fitted one, come on top. Return an empty
+    list for a table with fewer than `_LARGE` cells.
+    """
     cells = outcomes.scores.size
     if cells < _LARGE:
         return []

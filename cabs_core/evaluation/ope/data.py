@@ -155,7 +155,7 @@ class LoggedData:
 
     @cached_property
     def shares(self) -> np.ndarray:
-        """Weights `[n]` of the decisions, scaled to mean 1."""
+        """Field `weights` of the decisions, `[n]`, scaled to mean 1; all 1 if the field is None."""
         if self.weights is None:
             return np.ones(len(self))
         scaled: np.ndarray = self.weights / self.weights.mean()
@@ -199,10 +199,11 @@ def read_events(
 ) -> LoggedData:
     """Read the scored decisions of a router's log. Features are the leading components of the embeddings.
 
-    If decisions were marked to be scored (`router.marks`), only marked ones are read, because the probability
-    with which others were scored is unknown. A marked decision represents 1 / share decisions, and its arm
-    was drawn from the probabilities among marked decisions. The scored ones are taken to be a fair sample of
-    the marked ones.
+    While a router draws marks (`router.marks`), a share of its decisions is marked to be scored. Decisions of
+    that time are read only if they were marked, because the probability with which others were scored is
+    unknown. A marked decision represents 1 / share decisions, and its arm was drawn from the probabilities
+    among marked decisions. The scored ones are taken to be a fair sample of the marked ones. Decisions of a
+    time without marks (`Logged.marked` is None) are read, too, and each represents itself alone.
 
     Decisions are left out if their embedding is missing or of another encoder, or if they could play none of
     the arms. An arm that was added later was not available to earlier decisions. Arms of the log that are not
@@ -323,7 +324,11 @@ def read_outcomes(
 
 
 def leading(vectors: np.ndarray, components: int) -> np.ndarray:
-    """Return principal components of vectors `[n, e]`, float64 `[n, components]`, the largest first."""
+    """Return the coordinates of centred vectors `[n, e]` on their first principal components.
+
+    The result is float64 `[n, min(components, e)]`, with the component of the largest variance first. The
+    sign of a component is not determined.
+    """
     centred = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
     _, basis = np.linalg.eigh(centred.T @ centred)
     scores: np.ndarray = centred @ basis[:, ::-1][:, :components]

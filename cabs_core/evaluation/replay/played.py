@@ -83,7 +83,11 @@ class PlayedArrays:
         self.regret = result.best_rewards - self.values
 
     def _check_rewards(self, where: str) -> None:
-        """Raise ResultError if a reward is not the clipped utility of its arm and query."""
+        """Raise ResultError if a reward is not the clipped utility of its arm and query, up to 1e-5.
+
+        Args:
+            where: words that name the replay; the message begins with them.
+        """
         clipped = np.clip(self.unclipped, 0, 1)
         off = np.abs(clipped - self.rewards)
         if off.max() < 1e-5:  # False if a value is NaN
@@ -97,11 +101,14 @@ class PlayedArrays:
         )
 
     def _rest_on_real_cells(self, problem: ReplayProblem, observed: np.ndarray) -> None:
-        """Replace utilities, scores and costs by the estimates of a table with gaps (`problem.gaps`).
+        """Set `values`, `unclipped`, `scores` and `costs` to the estimates of a table with gaps.
 
-        `oracle_best` looks at outcomes before it plays, so its utilities, scores and costs stay.
+        The estimates are those of `problem.gaps.real_values`. The attribute `observed` is set to 1 where the
+        played answer is real, and to 0 elsewhere. `oracle_best` looks at outcomes before it plays, so nothing
+        but its `observed` is set. `rewards` stay for every policy.
 
         Args:
+            problem: the problem that was replayed, which has gaps.
             observed: `[trials, T]`, above 0 where the played answer is real.
         """
         self.observed = (observed > 0).astype(np.float64)
@@ -171,7 +178,10 @@ def _finite(function: Callable[[np.ndarray], np.floating], gaps: np.ndarray) -> 
 
 
 def curves(p: PlayedArrays) -> dict[str, Any]:
-    """Columns with one row a trial and checkpoint: cumulative regret and utility, and weights of experts."""
+    """Columns with one row a trial and checkpoint: cumulative regret and utility, and weights of experts.
+
+    Rounds are counted from 1. The weights are null if the policy has no experts.
+    """
     at = checkpoints(p.rounds)
     size = p.trials * len(at)
     weights = p.result.meta_weights
@@ -232,7 +242,10 @@ def arms(p: PlayedArrays) -> dict[str, Any]:
 
 
 def rounds(p: PlayedArrays) -> dict[str, Any]:
-    """Columns with one row a round, sorted by query and trial."""
+    """Columns with one row a round, sorted by query and trial. Rounds are counted from 0.
+
+    The column of costs is there only if the replay was over conversations.
+    """
     trial = np.repeat(np.arange(p.trials), p.rounds)
     query = p.result.order.reshape(-1)
     place = np.lexsort((trial, query))
