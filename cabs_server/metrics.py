@@ -147,7 +147,10 @@ M = TypeVar("M", Counter, Histogram)
 
 
 def label_of(reason: str) -> str:
-    """Return the value of the label `reason` for a failure, whose own words differ from call to call."""
+    """Return the value of the label `reason` for the words of a failure, which differ from call to call.
+
+    The value is `HTTP` with the status, a value of `REASONS`, or `OTHER`.
+    """
     if reason.startswith("HTTP "):
         return reason.partition(":")[0]
     return next((label for words, label in REASONS.items() if reason.startswith(words)), OTHER)
@@ -206,7 +209,7 @@ class Counters:
         """Count an attempt at an upstream that has ended.
 
         Args:
-            status: how the attempt ended, as in the log. reason: why the attempt failed, in words.
+            status: how the attempt ended, as in the log. reason: why it failed or was refused, in words.
             seconds: duration of the attempt. bill: its cost and token counts.
             fallback_usd: USD that the fallback model was expected to cost instead, which is counted only if
                 the attempt was answered. None if the cost is unknown, or if the router did not choose

@@ -14,7 +14,7 @@ from cabs_server.metrics import Sample, metrics_text
 
 
 async def health(request: Request) -> Response:
-    """GET /healthz: answer that this process is alive, with the bundle, policy and mode that decide."""
+    """GET /healthz: answer 200 with JSON that names the bundle, the policy and the mode of the router."""
     router = request.app.state.keeper.router
     return JSONResponse(
         {
@@ -29,7 +29,8 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """GET /readyz: answer 200 if requests would be answered now, otherwise 503.
 
-    The body has the state of the server. Administrators also get its problems, in sentences.
+    The body is JSON: `status` is `ready`, `degraded` or `not ready`. Administrators also get `problems`, a
+    list of sentences.
     """
     status, problems = await request.app.state.readiness.state()
     body: dict[str, Any] = {"status": status}

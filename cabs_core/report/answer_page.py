@@ -121,7 +121,10 @@ class AnswerPage:
 
     @property
     def decision(self) -> str:
-        """`keep`, `deploy` or `unsure`: the class of the section, which gives it a colour."""
+        """CSS class of the section, which gives the section a colour.
+
+        `unsure` if no rung is recommended, `keep` if "keep" is recommended, and otherwise `deploy`.
+        """
         if self.recommended_rung is None:
             return "unsure"
         if self.recommended_rung.rung == "keep":
@@ -277,7 +280,7 @@ class AnswerPage:
 
     @property
     def newest(self) -> str:
-        """Sentence that compares the newest prompts with older ones; empty if the table has no times."""
+        """Sentence that compares the newest prompts with older ones; empty if the answer has no such note."""
         texts = [note.text for note in self.found.answer.notes if note.code == "newest"]
         if texts:
             return texts[0]
@@ -285,7 +288,7 @@ class AnswerPage:
 
     @property
     def ladder(self) -> PageTable | None:
-        """Table of the options, from the lowest rung to the highest."""
+        """Table of the options, from the lowest rung to the highest; None if the answer has no option."""
         recommended = self.found.answer.recommended
         rows = self.found.answer.rungs
         columns: dict[str, Any] = {
@@ -318,13 +321,13 @@ class AnswerPage:
         return rung.rung == "keep"
 
     def _rung_difference(self, rung: Rung) -> str:
-        """Return the difference of an option to today's model; 0 without an interval if it is that model."""
+        """Return the difference of an option to today's model; `0` if the option uses that model alone."""
         if self._is_todays(rung):
             return "0"
         return _difference(rung)
 
     def _rung_saving(self, rung: Rung) -> str:
-        """Return what an option saves a month; 0 without an interval if it uses today's model alone."""
+        """Return what an option saves a month; `0` if the option uses today's model alone."""
         if self._is_todays(rung):
             return "0"
         return _saving(rung)
@@ -392,7 +395,8 @@ class AnswerPage:
         """Table of what every option gains beside today's model, by the value of a right answer.
 
         Cells are gains with their 95 % interval; unlike `ladder`, no option is called good or bad. None if
-        no rho above 0 was replayed, or if scores are comparisons, which have no value in dollars.
+        no rho above 0 was replayed, if "keep" is the only option, or if scores are comparisons, which have no
+        value in dollars.
         """
         rungs = [rung for rung in self.found.answer.rungs if rung.rung != "keep"]
         values = [1.0 / rho for rho in sorted(self.rhos) if rho > 0]
@@ -413,7 +417,14 @@ class AnswerPage:
         )
 
     def _worth_cell(self, rung: str, value: float) -> TableCell:
-        """Cell with the gain of an option beside today's model, in USD per 1,000 requests."""
+        """Cell with the gain of an option beside today's model, in USD per 1,000 requests, and its interval.
+
+        The cell says `cannot tell` if the gain has no interval.
+
+        Args:
+            rung: name of the option's rung.
+            value: value of a right answer, USD.
+        """
         found = self.found
         played = Decisions(rung, found.decisions(rung))
         if rung == "rules" and found.rules is not None:
@@ -547,7 +558,8 @@ def _rules_headline(rule: dict[str, str], today: str) -> str:
 def without_shared(prompts: Sequence[str]) -> list[str]:
     """Return the prompts without the text that all of them begin or end with, such as a system prompt.
 
-    Fewer than 20 shared characters are not cut, and words are cut only whole.
+    Fewer than 20 shared characters are not cut, and words are cut only whole. Prompts that are all equal are
+    only stripped.
     """
     texts = [prompt.strip() for prompt in prompts]
     if len(set(texts)) < 2:

@@ -62,7 +62,7 @@ class PolicyBase:
     The constructor checks names, options, random streams and the train split before it calls `start`.
 
     Class attributes:
-        PRESETS: {preset: options that it sets}, for the presets that the policy's record names.
+        PRESETS: {preset: options that it sets}, for the presets of the policy in the catalogue.
         learns: True if rewards change the policy.
         needs_outcomes: True if the policy uses realised outcomes before it plays, as an upper bound does.
         needs_context: True if the policy reads contexts, and so needs `dim`.
@@ -75,8 +75,8 @@ class PolicyBase:
         name: catalogue name, with its preset. base, preset: its two parts. settings: its options.
         arms: names of the K arms, in the order of every array of K. dim: d, number of context features.
         rho: cost sensitivity, score units per USD. horizon: expected number of rounds, or None.
-        share: how binary the scores are (`utility.binary_share`). keys: uint64 [purposes, 2], keys of the
-            random streams. round: number of decisions made so far.
+        share: how binary the scores are, from 0 to 1 (`utility.binary_share`).
+        keys: uint64 [purposes, 2], keys of the random streams. round: number of decisions made so far.
     """
 
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {}
@@ -141,10 +141,13 @@ class PolicyBase:
 
     @classmethod
     def parse(cls, name: str, options: Mapping[str, Any]) -> Any:
-        """Return the options of a policy name: those of its preset, overridden by `options`.
+        """Return the options of a policy name, an object of the class `settings_for`.
+
+        Options in the name override those of the preset, and `options` overrides both.
 
         Raises:
-            PolicyError: the preset or an option is unknown, or a value is out of range.
+            PolicyError: the preset or an option is unknown, a value is out of range, or `options` is no
+                mapping of names.
         """
         base, preset = split_name(name)
         if preset not in cls.PRESETS and preset != "default":
@@ -174,8 +177,9 @@ class PolicyBase:
         return {}
 
     def prepare(self) -> None:
-        """Derive from the options the values that `layout` needs. Called before `start`; makes no large
-        arrays.
+        """Derive from the options the values that `layout` needs. Called before `layout` and `start`.
+
+        Large arrays belong into `start`, since the size of the state is checked between the two.
         """
 
     def __reduce__(self) -> NoReturn:
@@ -186,10 +190,13 @@ class PolicyBase:
     # -- what `choose` and `learn` may use -------------------------------------------------------------------
 
     def need(self, request: Request, attribute: str, size: int, low: float = -LARGEST_INPUT) -> np.ndarray:
-        """Return a float64 array `[size]` of the request, with entries from `low` to `LARGEST_INPUT`.
+        """Return a field of the request as float64 `[size]`, with entries from `low` to `LARGEST_INPUT`.
+
+        Args:
+            attribute: name of the field of `Request`.
 
         Raises:
-            PolicyError: the request lacks the array, or it does not fit.
+            PolicyError: the field is None, has another shape, or has an entry out of range.
         """
         value = getattr(request, attribute)
         if (
@@ -241,7 +248,7 @@ class PolicyBase:
         """Return expected costs `[K]` in USD: `static_costs`, or `predicted_costs` if there are none.
 
         Raises:
-            PolicyError: the request has neither, or a cost is negative or not finite.
+            PolicyError: the request has neither, or they are not K numbers from 0 to `LARGEST_INPUT`.
         """
         if request.static_costs is None:
             name = "predicted_costs"
@@ -250,9 +257,10 @@ class PolicyBase:
         return self.need(request, name, len(self.arms), 0.0)
 
     def deltas_for(self, decision: Decision, outcome: Outcome) -> np.ndarray | None:
-        """Return the deltas [K] of the decision's arms, or None if they are not known.
+        """Return the deltas [K] of the decision's arms, or None if neither outcome nor request gives them.
 
-        The deltas of the outcome come first, then those of the request's surrogate.
+        The delta of an arm is its predicted score less the score of the played arm. The deltas of the outcome
+        come first, then those of the request's surrogate.
         """
         if outcome.deltas is not None:
             return outcome.deltas
@@ -278,7 +286,10 @@ class PolicyBase:
         """Fit models that later requests need on the train split. Called before a router saves the policy."""
 
     def reseed(self, *parts: object) -> None:
-        """Use the random streams of these parts from now on (`rng.stream_keys`): every copy needs its own."""
+        """Use the random streams that `stream_keys` makes from these parts from now on.
+
+        Every copy of a policy needs its own streams.
+        """
         # written into the old array, because compiled rules hold it
         self.keys[:] = stream_keys(*parts, purposes=len(self.keys))
 
@@ -287,7 +298,7 @@ class PolicyBase:
         self.round += 1
 
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the memory that the decision would have if `arm` had been drawn from `pmf` [K]."""
+        """Return the `Choice.memory` that the decision would have if `arm` had been drawn from `pmf` [K]."""
         return decision.memory
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
@@ -357,8 +368,8 @@ class PolicyBase:
     def trace(self, decision: Decision) -> np.ndarray | None:
         """Return the trace [2 + M] of a decision, which a replay records, or None for no trace.
 
-        It holds the gap of the exploration program that was solved (NaN for none), 1 if the solution was not
-        certified, and the weights of the M experts.
+        The trace holds the gap of the exploration program that was solved (NaN for none), 1 if the solution
+        was not certified, and the weights of the M experts.
         """
         return None
 

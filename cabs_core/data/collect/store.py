@@ -80,7 +80,7 @@ class StoredAnswer:
 
     @property
     def final(self) -> bool:
-        """True if the answer is kept, so that the call is never made again."""
+        """True for every state except failed. The answer is kept, and the call is never made again."""
         return self.state in FINAL
 
 
@@ -111,7 +111,7 @@ def call_key(url: str, model: str, messages: Sequence[dict[str, Any]], params: d
 
 
 class AnswerStore:
-    """Store of answers by the content of the call. All pools of a CABS_HOME share one store."""
+    """Store of answers by the identity of the call (`call_key`). All pools of a CABS_HOME share one store."""
 
     def __init__(self, path: str | Path | None = None):
         """Open the store, or create it.
@@ -170,6 +170,8 @@ class AnswerStore:
         """Record that a call is sent now, and return its number.
 
         Args:
+            key: identity of the call (`call_key`).
+            model: the pool's name of the model.
             bound: largest cost of the call, USD.
         """
         cursor = self._run(
@@ -250,5 +252,5 @@ class AnswerStore:
         return (float(paid), *self._run(query, these).fetchone())
 
     def forget_texts(self, keys: Sequence[str]) -> None:
-        """Remove the texts of these answers, so that only their hashes stay."""
+        """Remove the texts of all answers to calls with these keys. The rest of each row stays."""
         self._run(f"update received set text = null where {_THESE}", (json.dumps(keys),))

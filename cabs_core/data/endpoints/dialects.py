@@ -99,7 +99,7 @@ def error_event(message: str, dialect: str) -> bytes:
 
 
 def check_answer(answer: Any, dialect: str) -> tuple[dict[str, Any], str | None]:
-    """Return the fields of an answer that is no stream, and why it cannot be used.
+    """Return the fields of an answer that is no stream, and the reason if the answer cannot be used.
 
     Args:
         answer: parsed JSON of a reply with a good status.
@@ -142,6 +142,9 @@ def build_request(
     messages: Sequence[Mapping[str, str]], params: Mapping[str, Any], dialect: str
 ) -> dict[str, Any]:
     """Return the body of a request in a dialect.
+
+    In the messages and responses dialects the system messages are joined in a field of their own. The
+    completions dialect gets the contents of all messages as one prompt.
 
     Dialects other than chat have one field for the limit of output tokens. This field gets the largest of the
     limits that `params` has under the names of chat.
@@ -194,7 +197,9 @@ class _AnswerParts(NamedTuple):
 
 
 def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | None:
-    """Return the text of a whole answer, or None if it holds no text or the provider broke it off.
+    """Return the text of a whole answer, or None if the answer has no content or the provider broke it off.
+
+    The text is '' for a finished answer without text, such as an answer of tool calls alone.
 
     Args:
         answer: parsed JSON of a reply that is no stream.

@@ -305,6 +305,9 @@ def _judge_429(codes: list[str], by_code: Meaning | None, *, words: str, wait: f
     """Return `wait`, `too_long` or `account` for a 429.
 
     Args:
+        codes: codes of the error in lower case.
+        by_code: meaning of the first known code, or None if no code is known.
+        words: message of the error.
         wait: seconds that the provider asks to wait, or None if it names none.
     """
     if _LARGER_THAN_LIMIT.search(words):
@@ -323,8 +326,12 @@ def _judge_429(codes: list[str], by_code: Meaning | None, *, words: str, wait: f
 def _judge_500(by_code: Meaning | None, words: str, *, asks_to_wait: bool) -> Meaning:
     """Return the meaning of a status from 500 on, with which some providers also refuse a request.
 
+    The meaning is `wait`, `retry`, `too_long`, `filtered` or `model_refuses_field`.
+
     Args:
-        asks_to_wait: True if the status or a header says that a later call may work.
+        by_code: meaning of the first known code, or None if no code is known.
+        words: message of the error.
+        asks_to_wait: True if the status, a header or the body says that a later call may work.
     """
     if by_code is Meaning.WAIT or asks_to_wait:
         return Meaning.WAIT
@@ -336,7 +343,7 @@ def _judge_500(by_code: Meaning | None, words: str, *, asks_to_wait: bool) -> Me
 
 
 def _meaning_of_codes(codes: list[str]) -> Meaning | None:
-    """Return the meaning of the first code that `CODES` has, or None if it has none of them."""
+    """Return the meaning of the first code that `CODES` contains, or None if `CODES` contains no code."""
     return next((CODES[code] for code in codes if code in CODES), None)
 
 
@@ -460,7 +467,7 @@ def _first_of_list(data: Any) -> Any:
 def _holder_of(data: Any) -> Mapping[str, Any]:
     """Return the object that holds code and message of an error: the error itself, or else the whole reply.
 
-    The object is empty if the reply is no object.
+    A list stands for its first element. The object is empty if the reply is no object and no such list.
     """
     data = _first_of_list(data)
     if not isinstance(data, Mapping):
@@ -508,7 +515,7 @@ def read_error(data: Any) -> tuple[str, str]:
 
 
 def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
-    """Return the seconds that a provider asks to wait, from 0 to `LONGEST_WAIT`, or None if it asks for none.
+    """Return the seconds that a provider asks to wait, from 0 to `LONGEST_WAIT`, or None if no wait is read.
 
     The wait comes from the headers `retry-after-ms`, `x-ms-retry-after-ms` and `retry-after` (a number or a
     date), or from `retryDelay` in the details of Google's errors. The first one that can be read counts.

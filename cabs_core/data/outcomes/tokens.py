@@ -11,7 +11,8 @@ KNOWN = 0.9
 def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray] | None:
     """Return input tokens and output tokens, each `[n, K]`, and each model's USD per input token, `[K]`.
 
-    Return None if `rows` is empty, or if too few cells hold input tokens or output tokens (see `_filled`).
+    A missing count is the mean count of its model. Return None if `rows` is empty, if the table counts no
+    tokens, or if more than 10 % of the cells, or all cells of a model, lack input tokens or output tokens.
 
     The price is the coefficient of input tokens in the non-negative least-squares fit of a model's costs on
     its counts. If costs are tokens times prices, the fit is exact.
@@ -36,9 +37,11 @@ def counted_tokens(outcomes: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np
 
 
 def _filled(counts: np.ndarray) -> np.ndarray | None:
-    """Return the counts `[n, K]` with model means for missing ones.
+    """Return the counts `[n, K]` with the model's mean count for missing ones.
 
-    Return None if fewer than the share `KNOWN` of the cells hold a count, or if a model has no count at all.
+    Infinite and negative counts are missing, too.
+
+    Return None if fewer than 90 % (`KNOWN`) of the cells hold a count, or if a model has no count at all.
     """
     known = np.isfinite(counts) & (counts >= 0)
     if known.mean() < KNOWN or not known.any(axis=0).all():

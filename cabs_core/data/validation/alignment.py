@@ -38,12 +38,13 @@ class Blocks:
     """Result of `correlation_blocks`.
 
     Attributes:
-        correlations: within-task correlation of scores, `[K, K]`; nan for models with constant scores.
+        correlations: within-task correlation of scores, `[K, K]`; NaN for models whose scores are constant
+            within every task, and for all models if fewer than two vary.
         blocks: lists of arm indices, the largest first, without constant models. Blocks are connected
             components of the significant correlations, joined unless their mean correlation is surely
             negligible.
         conclusive: True if there are rows enough to tell "unrelated" from "not seen". If not, all models are
-            one block.
+            one block. False as well if the scores of fewer than two models vary within a task.
         apart: indices of the blocks that prove misalignment, none or at least two (see `_unrelated_blocks`).
     """
 
@@ -197,7 +198,7 @@ def predictability(
 def would_show(rows: int, columns: int) -> bool:
     """Return True if most tables of this size show by `predictability` that their scores follow the texts.
 
-    The scores are assumed to have the correlation r = `_USUAL` with their best linear prediction. The
+    The scores are assumed to have the correlation r = 0.2 with their best linear prediction. The
     predictions of a regression on d columns and n rows have the correlation r sqrt(n r^2 / (n r^2 + d)) with
     scores of unseen rows.
 
@@ -214,6 +215,10 @@ def text_features(prompts: list[str], *, dim: int = TEXT_FEATURES - 2) -> np.nda
     """Return features of texts without an encoder.
 
     The first two columns are of the length, the others are TF-IDF of words reduced by SVD.
+
+    Args:
+        prompts: the texts.
+        dim: largest number of columns of words.
 
     Returns:
         `[n, d]`, d at most dim + 2. There are fewer columns if the texts have few words in common. Only the
@@ -256,7 +261,7 @@ def sample_rows(n: int, *, seed: int = 0, most: int = _ROWS) -> np.ndarray:
     Args:
         n: number of rows.
         seed: seed of the sample.
-        most: largest number of rows. The default is enough to see a correlation of 0.05.
+        most: largest number of rows. The default, 12,000, is enough to see a correlation of 0.05.
     """
     if n <= most:
         return np.arange(n)

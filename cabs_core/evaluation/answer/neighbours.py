@@ -39,7 +39,7 @@ def near_neighbours(points: np.ndarray, folds: np.ndarray, limit: float = NEAR) 
     Args:
         points: `[N, d]` embeddings of the prompts.
         folds: `[N]` fold of each prompt.
-        limit: smallest cosine of near neighbours.
+        limit: smallest cosine of near neighbours, 0.95 by default.
     """
     length = np.linalg.norm(points, axis=1, keepdims=True)
     unit = np.asarray(points, dtype=np.float32) / np.maximum(length, 1e-12).astype(np.float32)

@@ -25,7 +25,7 @@ class ScoredTable:
         clusters: `[N]` equal numbers for prompts that are no independent observations: copies, prompts of one
             template, turns of one conversation.
         today: index of the model that is used today. None if it is not known, or if `played` is given.
-        played: `[N, K]` probability with which today's system asks each model; None if it asks one.
+        played: `[N, K]` probability with which today's system asks each model; None if it is one model.
         people: `[N, K]` scores that people gave to some answers, NaN elsewhere, if `scores` are a judge's.
         selective: bool `[K]`, True for a model that answered a special kind of prompts, so that a comparison
             on its prompts does not hold for all prompts. None if there is no such model.
@@ -77,7 +77,7 @@ class ScoredTable:
 
     @property
     def reference(self) -> int:
-        """Index of the model that options are compared with: today's, or the best one on all prompts."""
+        """Index of the model that options are compared with: today's, or `best` if `today` is None."""
         if self.today is None:
             return self.best
         return self.today
@@ -144,6 +144,10 @@ class ScoredTable:
         """Mark the prompts, bool `[N]`, for whose group a rule may choose the model.
 
         In a scored table these are all prompts; a log's table restricts them.
+
+        Args:
+            model: index of the model.
+            groups: `[N]` group of each prompt, such as its task.
         """
         return np.ones(len(groups), dtype=bool)
 
@@ -191,7 +195,7 @@ class AnswerOptions:
 
 
 def _column_means(values: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Means `[K]` of the known values of each column, rounded; NaN for a column without known values."""
+    """Means `[K]` of the known values of each column, to 12 digits; NaN for a column without known values."""
     counts = known.sum(axis=0)
     sums = np.where(known, values, 0.0).sum(axis=0)
     means: np.ndarray = np.round(

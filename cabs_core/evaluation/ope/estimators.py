@@ -12,7 +12,7 @@ _LARGEST = 1e120
 
 
 def weights(target: np.ndarray, actions: np.ndarray, propensities: np.ndarray) -> np.ndarray:
-    """Importance weights `[n]`, pi(a|x) / mu(a|x), of the played arms, at most `_LARGEST`.
+    """Importance weights `[n]`, pi(a|x) / mu(a|x), of the played arms, at most 1e120.
 
     Args:
         target: `[n, K]` probabilities of the target policy.

@@ -37,7 +37,7 @@ from cabs_core.base.compiled.utility import value_and_slope
 ALLOWANCE = 0.1
 
 #: least prior deviation of the own level of an arm that joined, since the train split does not know its
-#: score, #: and an arm with a small deviation would stay at its first expectation
+#: score, and an arm with a small deviation would stay at its first expectation
 JOINED_ARM = 0.3
 
 #: argument of `fill_choice` for the trusting models. A plain 0 would have a type of its own, for which numba
@@ -94,7 +94,7 @@ class Data(NamedTuple):
 
     Attributes:
         z: [N, d], scaled contexts. base: [N, K], static predictions of scores. costs: [N, K], predicted USD.
-        ease: [N], see `ease_of`.
+        ease: [N], mean over arms of predicted scores less the arms' mean train scores.
         scores: [N, K], realised scores. charged: [N, K], realised costs. Both are read at the played arm.
     """
 
@@ -142,7 +142,8 @@ class Parts(NamedTuple):
             arm.
         paid: [3, K], every arm's number of outcomes, sum of costs and sum of predicted costs (USD).
         alarm: [1], sum of surprises. joined: [K], 1 for an arm that came after the train split.
-        changes, anchored, residual: learnt arrays of the models. work: work space.
+        changes: beliefs about arms whose model changed, with the purse that pays for probes.
+        anchored, residual: learnt arrays of the models. work: work space.
     """
 
     keys: np.ndarray
@@ -217,12 +218,15 @@ def fill_values(
 ) -> None:
     """Fill work.mean and work.sd [K] of the arms' values from the scores that a model predicts in `work.fit`.
 
-    mean is the expected utility. sd is the deviation of the draw: the posterior deviation of the score's
-    difference from the arm of largest mean (0 for that arm), times the slope of utility in the score, times
-    the scale of exploration.
+    mean is the expected utility, -inf for an arm that is not available. sd is the deviation of the draw: the
+    posterior deviation of the score's difference from the arm of largest mean (0 for that arm), times the
+    slope of utility in the score, times the scale of exploration. The scale of an arm that joined is at least
+    JOINED_EXPLORATION. If `exploration` is 0, every sd is 0. The shift is added to the predictions in
+    `work.fit`.
 
     Args:
-        rows: [K, D], rows of the arms on w0. cov: [D, D], covariance of w0. costs: expected costs [K].
+        rows: [K, D], rows of the arms on w0, the coefficients that all arms share. cov: [D, D], covariance of
+            w0. costs: expected costs [K].
         shift: [K], see `Changes`. joined: [K], see `Parts`.
     """
     rho = constants.rho
@@ -309,7 +313,8 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
 def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, t: int, parts: Parts) -> int:
     """Draw an arm, fill pmf [K] in work with the probabilities of the arms, and count the play.
 
-    `work.weights` must hold the models' weights. base, costs: [K], predictions.
+    `work.weights` must hold the models' weights. base, costs: [K], predictions. t: number of the round. If
+    `force` is set, every third round plays the first available arm without a play, with probability 1.
     """
     constants = parts.constants
     work = parts.work
@@ -358,8 +363,9 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
     """Return the arm of a probe with probability 1/2 if `probe_of` finds a probe, otherwise `arm`.
 
-    pmf [K] in work is changed to the probabilities with the probe. The purse gains `changes` in every call,
-    and pays for a probe that is played.
+    pmf [K] in work is changed to the probabilities with the probe. The purse, which is the expected utility
+    that may still be spent on probes, gains `constants.changes` in every call up to MOST, and pays for a
+    probe that is played.
     """
     changes = parts.changes
     work = parts.work
@@ -486,7 +492,10 @@ def restart(parts: Parts) -> None:
 def decide(
     parts: Parts, data: Data, row: int, mask: np.ndarray, t: int, slot: int, trace: np.ndarray
 ) -> tuple[int, float]:
-    """Return the arm of a round and its probability; trace[2:] gets the models' weights before the round."""
+    """Return the arm of a round and its probability; trace[2:] gets the models' weights before the round.
+
+    row: index of the query in `data`. t: number of the round. slot: not used.
+    """
     weights = parts.work.weights
     fill_weights(parts.log_weights, 1.0, weights)
     for m in range(weights.size):
@@ -497,7 +506,10 @@ def decide(
 
 @kernel
 def learn(parts: Parts, data: Data, row: int, arm: int, slot: int) -> None:
-    """Learn the score and the cost of an outcome; restart if the alarm then exceeds its limit."""
+    """Learn the score and the cost of an outcome; restart if the alarm then exceeds its limit.
+
+    row: index of the query in `data`. slot: not used.
+    """
     paid = parts.paid
     learn_outcome(data.z[row], data.base[row, arm], data.ease[row], arm, data.scores[row, arm], parts)
     paid[0, arm] += 1.0
