@@ -61,7 +61,7 @@ def _key(name: str) -> dg.AssetKey:
 
 
 def _declared(columns: Iterable[Column]) -> dict[str, Any]:
-    """Return the schema of columns with types and descriptions."""
+    """Return Dagster metadata with the schema of columns: name, type (or "unknown") and description."""
     return schema({c.name: (c.data_type or "unknown", c.description) for c in columns})
 
 
@@ -113,7 +113,7 @@ shown_by_reports = Declared(
 
 
 def _versions(context: dg.AssetExecutionContext, cabs: CabsResource) -> Iterator[dg.ObserveResult]:
-    """Yield the present data version of each selected asset that has nothing but a data version."""
+    """Yield the present data version of each selected asset that has no partitions and no content."""
     versions = partitions.planner_in(context.instance, cabs.store()).versions()
     for (path, partition), version in versions.items():
         asset = key_of(path)
@@ -164,10 +164,12 @@ def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
 
 
 def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: bool) -> None:
-    """Report the data versions of the sources to the instance, for the steps that follow.
+    """Report pool settings and the data versions of the tables behind marts and pages to the instance.
+
+    The steps that follow then see what changed.
 
     Args:
-        pending: whether stages and replays that are due change the versions, too.
+        pending: True if stages and replays that are due count as changes, too.
     """
     partitions.observe(
         context.instance, partitions.planner_in(context.instance, cabs.store()), pending=pending
@@ -188,6 +190,10 @@ def _observe(context: dg.AssetExecutionContext, cabs: CabsResource, *, pending: 
     )
 )
 def source_files(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+    """List the files that the SQL models read, and report the data versions that the models depend on.
+
+    Replays that another version of the project made and that no pool file names are removed first.
+    """
     with guarded():
         cabs = cabs_of(context)
         for chain in partitions.planner_in(context.instance, cabs.store()).chains.values():
@@ -250,7 +256,8 @@ def _sql_models() -> Callable[..., Any]:
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """Run the selected models in order, and evaluate the selected tests of the others.
 
-    A model whose tests fail stops the models that read it, and the step fails at its end.
+    A model whose tests fail stops the models that read it, and the step fails at its end. If no model was
+    stopped, `cabs.duckdb` is rebuilt.
     """
     with guarded():
         cabs = cabs_of(context)
@@ -298,7 +305,11 @@ def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[An
 
 
 def origins_of(table_name: str, column: str) -> list[tuple[dg.AssetKey, str]]:
-    """Return (asset, column) of each column behind a column of a model, or of a source table."""
+    """Return the columns that a column of a table comes from, as (asset, column).
+
+    A column of an SQL model stands for itself. A column of a source table comes from columns of the asset
+    `outcomes`, or from none that is known.
+    """
     if table_name in _MODELS:
         return [(_key(table_name), column)]
     return [(key_of("outcomes"), origin) for origin in _ORIGINS.get((table_name, column), ())]

@@ -85,17 +85,17 @@ class Evidence:
 
     @cached_property
     def _traces(self) -> dict[tuple[str, float], StoredTrace]:
-        """Rounds of the replays that were played again."""
+        """Cache {(policy, rho): rounds} of the replays that `trace` played again, empty at first."""
         return {}
 
     @cached_property
     def _played(self) -> dict[str, Played]:
-        """Means of the policies that were asked for."""
+        """Cache {policy: means} of the policies that `played` was called for, empty at first."""
         return {}
 
     @property
     def from_rounds(self) -> bool:
-        """True if means are taken over rounds, as a table with gaps needs."""
+        """True if means are computed from rounds, because the outcome table has gaps."""
         return self.problem.observed is not None
 
     def played(self, policy: str) -> Played:
@@ -105,7 +105,10 @@ class Evidence:
         return self._played[policy]
 
     def real(self) -> Cells:
-        """Return scores and costs of the models, `[n, K]` each. Of a table with gaps they are estimates."""
+        """Return scores and costs of all models, `[n, K]` each.
+
+        If the outcome table has gaps, both hold estimates, of which only means over queries say something.
+        """
         return real_values(self.problem, 0.0)
 
     def _means(self, policy: str) -> Played:

@@ -55,7 +55,8 @@ def earlier_model(features: np.ndarray, actions: np.ndarray, outcomes: np.ndarra
     """Predict every arm's outcome, `[n, K]`, by ridge regressions on earlier rows alone.
 
     The first `FIRST` rows are predicted by 0. The regressions are fitted whenever the number of rows has
-    doubled. Arguments as in `outcome_model`, with rows in the order of time.
+    doubled. Only the scale of the features is taken from all rows. Arguments as in `outcome_model`, with rows
+    in the order of time.
     """
     n = len(actions)
     x = _scaled(features)
@@ -78,6 +79,8 @@ def _ridges(
     x: np.ndarray, actions: np.ndarray, outcomes: np.ndarray, arms: int, at: np.ndarray
 ) -> np.ndarray:
     """Fit every arm's ridge regression on its rows of `x` and return predictions `[m, arms]` at `at`.
+
+    An arm without rows is predicted by the mean of all outcomes.
 
     Args:
         x: `[n, d]` scaled features.

@@ -58,6 +58,7 @@ class ScoresSummary(Summary):
     judges: dict[str, Any]
 
     def shown(self) -> dict[str, Any]:
+        """Return the figures of the summary under the names that a person reads, for Dagster's metadata."""
         return {
             **super().shown(),
             "without a score": self.unscored,
@@ -125,9 +126,10 @@ def build(
 
 
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
-    """Return the cells with their texts from the store, None where it has none.
+    """Return the cells with their texts from the store, None where the store lacks a text.
 
-    A pool with `collect.keep: hash` has its texts only in the store, until its answers are scored.
+    A pool with `collect.keep: hash` has its texts only in the store, and `build` removes them from there after
+    the answers are scored.
     """
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
     known = store.get(keys)
@@ -169,9 +171,9 @@ def _measured(
 ) -> dict[str, Any]:
     """Return the measurement of a judge as a dict.
 
-    The dict names the judge's model. For a judge that compares two answers it has the effect of their order,
-    and with at least two labels of people the agreement with people, corrected means and examples of
-    differences.
+    The dict names the judge's model. For a judge that compares two answers it has the effect of their order.
+    If people labelled at least two of the answers that the judge scored, the dict has the agreement with
+    people, corrected means and up to 10 examples where both differ by 0.5 or more, the largest first.
     """
     values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
@@ -207,7 +209,10 @@ def _measured(
 
 
 def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) -> dict[str, Any]:
-    """Return {model: mean by the judge, and the mean that people would give (prediction-powered)}."""
+    """Return {model: {"judge": mean by the judge, "people": estimated mean by people (prediction-powered)}}.
+
+    Models with fewer than two answers that both judge and people scored are left out.
+    """
     names = np.array([c.model for c in cells], dtype=object)
     means = {}
     for model in sorted(set(names.tolist())):
@@ -221,7 +226,11 @@ def _corrected(cells: Sequence[Cell], values: np.ndarray, people: np.ndarray) ->
 
 
 def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
-    """Return sentences about refused and truncated answers."""
+    """Return warnings about refused and truncated answers, one sentence each.
+
+    A model has a sentence if a notable share of its answers is refused or truncated. The last sentence says
+    that refusals decide which model is best, if they do.
+    """
     models = list(dict.fromkeys(c.model for c in cells))
     states = np.array([c.state for c in cells], dtype=object)
     names = np.array([c.model for c in cells], dtype=object)
@@ -252,11 +261,14 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
     Every prompt gives one answer before any prompt gives a second one.
 
     Args:
-        beside: models whose answer to the same prompt is labelled, too: those that a judge compares others
-            with.
+        answers: folder of the artifact `answers`.
+        number: number of answers. Answers of the models `beside` can exceed this number.
+        seed: seed of the draw.
+        beside: models with which a judge compares others. Their answers to the chosen prompts are returned,
+            too.
 
     Raises:
-        DataError: the texts were not kept.
+        DataError: the texts were not kept, or no model answered.
     """
     cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
     if not cells or cells[0].text is None:
