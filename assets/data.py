@@ -107,10 +107,11 @@ def scores(context: dg.AssetExecutionContext, config: PayingConfig) -> Iterator[
 def _paid(
     context: dg.AssetExecutionContext, config: PayingConfig, cabs: CabsResource, name: str
 ) -> tuple[Made, dg.MaterializeResult[Any]]:
-    """Make a stage that may pay for calls.
+    """Make a stage that may pay for calls, and return its artifact and the result for Dagster.
 
     Raises:
-        dg.Failure: calls are missing, and neither the job nor the run's config pays for them.
+        dg.Failure: the stage is to be made (its artifact is not fresh, or `force` is set), and neither the
+            job nor the run's config pays for calls.
     """
     if not config.pay and not runs_in_job(context, PAYS):
         chain = cabs.chain(pool_of(context))

@@ -124,7 +124,9 @@ POOL_ASSETS = tuple(asset for asset in _TEXTS if asset != "replay")
 def data_results(
     stage: Stage, checks: Sequence[Mapping[str, Any]], names: set[str]
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of some checks of outcomes or splits.
+    """Yield the results of some checks of outcomes or splits, in alphabetical order.
+
+    A check without any expectation in `checks` fails.
 
     Args:
         checks: the results of the expectations, as the summary of the stage holds them under `checks`.
@@ -156,10 +158,12 @@ def trace_result(
 ) -> dg.AssetCheckResult:
     """Return the result of the check `trace` of a replay.
 
-    The result is an error if a trace is not sound, and a warning if policies of the pool were not played yet.
+    The result is an error if a trace is not sound, a policy could not be replayed, or there is no trace. The
+    result is a warning if the only fault is that policies of the pool were not played yet.
 
     Args:
-        findings: {policy: what `examine` found}; failed: {policy: why it could not be replayed}.
+        findings: {policy: what `examine` found}.
+        failed: {policy: why it could not be replayed}.
         missing: policies that were left out of the run and have no replay from before.
     """
     bad = dict(failed) | {p: "; ".join(f["problems"]) for p, f in findings.items() if f["problems"]}
@@ -203,7 +207,8 @@ def plausible_result(cells: Mapping[str, ReplaySummary]) -> dg.AssetCheckResult:
 def deployment_results(deployment: Mapping[str, Any]) -> list[dg.AssetCheckResult]:
     """Return the results of the checks `not_worse` and `comparable` of a deployed router.
 
-    `comparable` is an ERROR, because nothing would be deployed in any later night either.
+    A failure of `not_worse` is a WARN. A failure of `comparable` is an ERROR, because later comparisons would
+    fail as well, so that no new router would ever be deployed.
 
     Args:
         deployment: what `cabs_core.pipeline.stages.deployment.deploy` found.

@@ -140,7 +140,8 @@ def serve(
     """Serve a router as an OpenAI-compatible API.
 
     API keys of the upstreams come from the environment, and are never stored or logged. A router that is
-    exported to the same folder, and a changed upstreams file, are picked up without a restart.
+    exported to the same folder, and a changed upstreams file, are picked up without a restart. With --check
+    nothing is served, and the exit code is 1 if there is a problem.
     """
     end_on_interrupt()
     from cabs_server.start import serve as run

@@ -26,8 +26,9 @@ class RequestKind(NamedTuple):
     """Kind of a request, as far as a provider's rule may depend on it.
 
     Attributes:
-        caller: name of the key. fields: hash of the names of the request's fields, since a body may have
-            thousands of them. tools: hash of its tools; empty if it has none.
+        caller: name of the API key that sent the request.
+        fields: hash of the names of the request's fields. A hash, since a body may have thousands of fields.
+        tools: hash of the request's tools; empty if the request has no tools.
     """
 
     caller: str

@@ -15,7 +15,8 @@ from sqlglot.optimizer.scope import build_scope
 def tables_read(sql: str) -> set[str]:
     """Return the names of the tables that a query reads, without common table expressions and functions.
 
-    The result is empty if sqlglot cannot parse the query.
+    A name has no schema in front: the table `a.b` gives `b`. The result is empty if sqlglot cannot parse
+    the query.
     """
     try:
         tree = sqlglot.parse_one(sql, read="duckdb")
@@ -30,7 +31,8 @@ def column_lineage(
 ) -> dict[str, tuple[tuple[str, str], ...]]:
     """Return {column of a query: sorted ((relation, column), ...) from which the column is computed}.
 
-    The result is empty if sqlglot cannot follow the query, or finds other columns than DuckDB.
+    A column that no table's column enters has an empty tuple. The result is empty if sqlglot cannot follow
+    the query, or finds other columns than DuckDB.
 
     Args:
         sql: the compiled query.
@@ -45,6 +47,7 @@ def column_lineage(
 def _lineage(
     sql: str, upstream: tuple[tuple[str, tuple[tuple[str, str], ...]], ...], described: tuple[str, ...]
 ) -> dict[str, tuple[tuple[str, str], ...]]:
+    """Compute the result of `column_lineage` from arguments that can be keys of a cache."""
     schema: dict[str, Any] = {name: dict(columns) for name, columns in upstream}
     origins: dict[str, set[tuple[str, str]]] = {column: set() for column in described}
     try:

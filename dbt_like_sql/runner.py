@@ -222,7 +222,8 @@ def run_model(name: str, session: Session) -> ModelRun:
     """Run one model, and write its parquet file unless the model is a view.
 
     Raises:
-        SqlModelError: unknown model, broken SQL (file and line), or a model that it reads was not run yet.
+        SqlModelError: unknown model, broken SQL (file and line), a table that is read without ref() or
+            source(), or a model that it reads was not run yet.
     """
     from dbt_like_sql.lineage import column_lineage
 
@@ -339,7 +340,7 @@ class _Rendered:
 
 @lru_cache(maxsize=8)
 def _load(root: Path, stamps: tuple[tuple[Path, int, int], ...]) -> Project:
-    """Read a project.
+    """Read a project, see `load_project`.
 
     Args:
         stamps: (path, time of change, size) of every file, so that a changed file is read again.
@@ -648,7 +649,7 @@ class Session:
             raise SqlModelError(f"{place}: {kind} {owner.name} failed: {error}") from None
 
     def value(self, sql: str, owner: SqlModel | SqlTest) -> int:
-        """Return the only value of a statement's result."""
+        """Return the only value of a statement's result as a whole number."""
         ((number,),) = self.execute(sql, owner).fetchall()
         return int(number)
 
@@ -662,10 +663,13 @@ class Session:
         return [(row[0], row[1]) for row in self.connection.execute(f"DESCRIBE {relation}").fetchall()]
 
     def open(self, relation: str) -> None:
-        """Make a source, or a model that was run, available by name.
+        """Make a source or a model available as a view under its name.
+
+        The rows of a table model are those of its parquet file. A view model is computed anew from what it
+        reads, and need not have been run.
 
         Raises:
-            SqlModelError: the model was not run, or DuckDB cannot read the files of the source.
+            SqlModelError: a table model was not run, or DuckDB cannot read the files of the source.
         """
         if relation in self.project.sources:
             if relation not in self._opened_sources:

@@ -38,6 +38,8 @@ class Meta(_Closed):
 
 
 class _Config(_Closed):
+    """Settings under `config`: the severity of a test, and `meta`."""
+
     severity: Literal["error", "warn"] = "error"
     meta: Meta = Meta()
 
@@ -52,6 +54,7 @@ class _Entry(_Closed):
     @field_validator("description")
     @classmethod
     def _on_one_line(cls, text: str) -> str:
+        """Return the description with every run of white space as one space."""
         return " ".join(text.split())
 
 
@@ -112,7 +115,7 @@ class SourceTable(_Entry):
 
 
 class Source(_Entry):
-    """A source and its tables, which share its settings."""
+    """A source and its tables. The source's settings hold for tables without settings of their own."""
 
     tables: tuple[SourceTable, ...]
 

@@ -79,8 +79,8 @@ def margin(costs: ArrayLike, rho: float | np.ndarray) -> np.ndarray:
 def binary_share(scores: ArrayLike, predictions: ArrayLike | None = None) -> float:
     """Measure how binary scores are, E (y - f)^2 / E f (1 - f), clipped to [0, 1].
 
-    The measure is 1 if all scores are 0 or 1 and the predictions are calibrated, as mean scores are. It is also
-    1 if all predictions are 0 or 1, where the quotient has no value.
+    The measure is 1 if all scores are 0 or 1 and the predictions are calibrated, as mean scores are. The
+    measure is also 1 if all predictions are 0 or 1, where the quotient has no value.
 
     Args:
         scores: y, `[n, K]` in [0, 1].

@@ -7,9 +7,10 @@ from cabs_core.report.tables import PageTable, error_text, missing
 
 
 def as_good(data: PoolData) -> list[str]:
-    """Return the other routers whose mean utility is not significantly below that of the best router.
+    """Return the names of routers whose mean utility is not significantly below that of the best router.
 
-    Routers that the marts do not compare with the best one are left out.
+    A router is a policy that routes by prompt. The best router itself and routers that the marts do not
+    compare with the best one are left out.
     """
     alike = []
     for policy in data.routers[1:]:
@@ -28,14 +29,16 @@ def markdown(
     banners: list[str],
     ranking: str,
 ) -> str:
-    """Return the answer for a pull request: headline, options, ranking and changes.
+    """Return the answer for a pull request: headline, limits, options, ranking and changes.
+
+    The ranking has the first ten policies of the pool's leaderboard.
 
     Args:
         headline: the answer in one line.
-        first: the first screen; None if there is no answer beside today's model.
+        first: the part of the report page that answers with the options; None if the pool has no such answer.
         changes: sentences on changes since the last report.
         banners: sentences on the limits of the answer.
-        ranking: the best policy in words, which stands in place of the first screen if there is none.
+        ranking: the best policy in words, which stands in place of `first` if it is None.
     """
     lines = [f"## {data.info['title']}: {headline}", ""]
     if first is not None and first.found.goal is not None:
@@ -71,7 +74,7 @@ def markdown(
 
 
 def _markdown_table(table: PageTable) -> list[str]:
-    """Return the lines of a table of the page, without standard errors and notes."""
+    """Return a table of the report page as lines of Markdown, without standard errors and notes."""
     lines = [f"| {' | '.join(table.headers)} |", f"|{'---|' * len(table.headers)}"]
     lines += [f"| {' | '.join(cell.text for cell in row)} |" for row in table.rows]
     return [*lines, ""]

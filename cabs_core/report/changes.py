@@ -44,9 +44,12 @@ def previous_facts(path: Path | None, facts: dict[str, Any]) -> dict[str, Any] |
 def changes(before: dict[str, Any] | None, now: dict[str, Any]) -> list[str] | None:
     """Return a sentence for each difference between the facts of two reports.
 
+    The best router's figures are compared as they are printed, so smaller differences do not count.
+
     Args:
         before: facts of the earlier report; None if there is none.
-        now: facts of the new report.
+        now: facts of the new report: headline, router (the best one) with its utility, score and cost,
+            queries, trials, rhos, models, policies, and problem (its hash).
 
     Returns:
         an empty list if nothing of note differs; None if there is no earlier report.

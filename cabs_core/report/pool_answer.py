@@ -193,13 +193,14 @@ class PoolAnswer:
         groups: `[n]` task or cluster of each prompt; None if the answer has no rules.
         by: "task" or "cluster", the kind of `groups`.
         guessed_right: share of the prompts whose own task is the one with the nearest centre, if centres of
-            tasks are made from the other folds. None for clusters, or without embeddings.
+            tasks are made from the other folds. None for clusters, without rules, or without embeddings.
         router: decisions of the router; None if the answer has no router.
         policy: name of the router's policy; None if the answer has no router.
         rho: cost sensitivity of the router; None if the answer has no router.
-        folds: number of folds in which rules and routers are judged.
-        newest: an option on the newest prompts and on the older ones. None if the table has no times, or if
-            too few prompts are independent.
+        folds: number of folds of the pool's split, in which routers are judged. Rules are judged in `FOLDS`
+            folds if this number is 1.
+        newest: an option on the newest prompts and on the older ones. None if the table has no times, if too
+            few prompts are independent, or if too many have the same time.
         unlike: {rung: how the rung does on prompts without a near neighbour among the prompts that it was
             made from}. Empty without embeddings, and for tables of more than `MOST_COMPARED` prompts.
         centers: {cluster: the prompt in its middle}; empty if `by` is "task".
@@ -264,7 +265,7 @@ def _known(figures: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer_of_pool(inputs: Inputs) -> PoolAnswer:
-    """Make the answer for a pool.
+    """Make the answer for a pool, without the answer to its goal.
 
     Raises:
         DataError: `today` names a model that the table does not have.
@@ -367,8 +368,9 @@ def _central_prompts(inputs: Inputs, groups: np.ndarray | None) -> dict[str, str
 def _with_newest(found: PoolAnswer) -> PoolAnswer:
     """Add a comparison of the newest fifth of the prompts with the rest, and a note that words it.
 
-    The answer is returned as it is if the table has no times or no option can be judged. Compared is the
-    recommended option. If nothing or "keep" is recommended, it is the lowest other rung.
+    Compared is the recommended option. If nothing or "keep" is recommended, it is the first other rung. The
+    answer is returned unchanged if the table has no times, if there is no rung but "keep", or if the compared
+    option was judged on no prompt.
     """
     times = found.outcomes.times
     others = [rung for rung in found.answer.rungs if rung.rung != "keep"]
@@ -424,12 +426,13 @@ def scored_table(
 ) -> ScoredTable:
     """Make the table of scores and costs that an answer is made from; a `LoggedTable` for a log.
 
-    Scores of answers that were not given are NaN, although the outcome table may hold predictions of them.
+    In a table without a log, scores of answers that were not given are NaN, although the outcome table may
+    hold predictions of them.
 
     Args:
         vectors: `[n, e]` embeddings, which sharpen the estimates of a log; None if they are not at hand.
-        people: `[n, K]` scores by people, NaN where there is none. They are left out if they are of fewer
-            than `LEAST_LABELLED` prompts.
+        people: `[n, K]` scores by people, NaN where there is none. They are left out for a log, and if they
+            are of fewer than `LEAST_LABELLED` prompts.
 
     Raises:
         DataError: `today` names a model that the table does not have.
@@ -453,7 +456,13 @@ def scored_table(
 
 
 def _logged_table(pool: ModelPool, table: Outcomes, vectors: np.ndarray | None) -> LoggedTable:
-    """Make the table of a log, in which options are compared with its choices or with a named model."""
+    """Make the table of a log.
+
+    Options are compared with the model that the pool file names as `today`, otherwise with the log's choices.
+
+    Raises:
+        DataError: `today` names a model that the table does not have.
+    """
     if vectors is None:
         points = np.zeros((len(table), 0))
     else:
@@ -493,7 +502,11 @@ def _selective(table: Outcomes) -> np.ndarray | None:
 def _today(pool: ModelPool, table: Outcomes) -> int | None:
     """Return the index of today's model, or None if the pool has none.
 
-    If the pool file does not name it, it is the dearest model of a user's own table.
+    If the pool file does not name today's model, it is the model with the highest mean cost of a user's own
+    table, and None for any other source.
+
+    Raises:
+        DataError: `today` names a model that the table does not have.
     """
     if pool.today == TODAY_NONE:
         return None
@@ -670,7 +683,8 @@ def router_candidates(inputs: Inputs) -> list[RouterCandidate]:
     replay.
 
     Returns:
-        an empty list if neither replays nor plays are at hand.
+        candidates with weights `[n, K]`, NaN for prompts that were not played. An empty list if neither
+        replays nor plays are at hand.
 
     Raises:
         ResultError: the replays are of other prompts than the table's.

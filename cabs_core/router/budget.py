@@ -1,5 +1,6 @@
-"""Replay of a budget: the pacer chooses rho in a replay, so the effect is known before the router is
-deployed.
+"""Replay of a policy under a budget, in which the pacer moves rho.
+
+The replay shows what a budget does before the router is deployed.
 
     rows = replay_budgets(problem, "hier_mix", [2e-4, 1e-3], BudgetReplay(rhos=(0, 1000)))
 
@@ -94,9 +95,10 @@ class Paced:
         return cls(float(target), order, actions, scores, costs, rhos, problem.clusters)
 
     def row(self) -> dict[str, float]:
-        """Return `target`, `spent`, `off` (spent / target - 1), `score` with `se`, and `mean rho`.
+        """Return the figures of a table's row, as means over all rounds of all trials.
 
-        They are means over the trials. Costs are in USD a request.
+        The figures are `target` and `spent` (USD a request), `off` (spent / target - 1), `score`, the
+        standard error `se` of the score, and `mean rho`.
         """
         error = crossed_error(self.order, self.scores, self.clusters)
         spent = float(self.costs.mean())
@@ -177,9 +179,9 @@ def replay_port(problem: ReplayProblem, target: float, settings: BudgetReplay, *
     """Play PORT under a budget.
 
     The first `PORT_SHARE` of the requests are played at random, and their rho counts as 0. The others are
-    played by argmax s - rho c. s are the kNN predictions of the problem and c its predicted costs (the source
-    takes both from neighbours). rho is `port_price` on the first requests. The trials see the orders that
-    `replay_budget` sees.
+    played by argmax s - rho c. s are the kNN predictions of the scores. c are the problem's `static_costs`,
+    or its predicted costs if it has none (the source takes s and c from neighbours). rho is `port_price` on
+    the first requests. The trials see the orders that `replay_budget` sees.
 
     Args:
         target: USD a request.

@@ -83,8 +83,8 @@ def compare_policies(
         margin: largest loss of utility a request that is accepted.
 
     Raises:
-        RouterError: the log has no propensities, is deterministic, or never plays what the policies differ
-            in.
+        RouterError: the log has no propensities. Moreover, unless the policies pass without an estimate: the
+            log is deterministic, or never plays more than `NEVER_PLAYED` of what the policies differ in.
     """
     n = len(data)
     if data.propensities is None:

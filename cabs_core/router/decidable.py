@@ -58,7 +58,8 @@ def reach_of(model: str, weights: Sequence[float], scores: Sequence[float], scor
 def in_words(reaches: Sequence[Reach]) -> str:
     """Return words on the models that a log can tell apart, and on the models that need more decisions.
 
-    The parts are separated by semicolons. A single model that is within reach is not mentioned.
+    The parts are separated by semicolons. Models within reach (with a `half_width`) are named only if there
+    are two or more, since a single mean has no other to compare with.
     """
     ready = [reach for reach in reaches if reach.half_width is not None]
     sentences = []

@@ -60,9 +60,12 @@ class CommandRunner(ChainRunner):
     def make_results(self, first: str = "") -> None:
         """Make the SQL models, reports and the leaderboard that can be made now, as `ChainRunner` does.
 
-        An ending interpreter searches all objects for garbage. That takes 2.5 s after a first run, whose
-        modules are loaded by now. They stay to the end of the process, so that search leaves them out.
-        DuckDB, which the SQL models load, prints a warning unless its own objects are searched.
+        Before that, all objects that exist are hidden from Python's garbage collector (`gc.freeze`), because
+        the search through them at the end of the process takes 2.5 s. The objects are not hidden if DuckDB is
+        loaded already, since DuckDB prints a warning if its objects are not searched.
+
+        Args:
+            first: see `ChainRunner.make_results`.
         """
         if "duckdb" not in sys.modules:
             gc.freeze()
@@ -76,9 +79,16 @@ class CommandRunner(ChainRunner):
         config: Mapping[str, Any],
         tags: Mapping[str, str],
     ) -> dg.JobExecutionResult:
-        """Execute the assets' steps of a job in `partition`, and return the result, failed or not.
+        """Execute the assets' steps of a job, and return the result, failed or not.
 
         The job's executor may start processes, which build the job by `job`.
+
+        Args:
+            name: name of the job.
+            partition: partition of the job, or "" for a run without a partition.
+            assets: the assets to make.
+            config: run config, which is added to `QUIET`.
+            tags: further tags of the run.
         """
         recipe = dg.build_reconstructable_job(
             "cabs_dagster.cli.runner",

@@ -37,7 +37,11 @@ def families() -> Mapping[str, tuple[str, ...]]:
 
 
 def canonical_name(name: str) -> str:
-    """Return one name for equal options: `lin_ucb@alpha=2@beta=1` for `lin_ucb@beta=1@alpha=2.0`."""
+    """Return the name with its options sorted and their values in one form.
+
+    Names with equal options become equal: `lin_ucb@beta=1@alpha=2.0` becomes `lin_ucb@alpha=2@beta=1`. The
+    name is not checked.
+    """
     return with_options(*name_and_options(name))
 
 
@@ -89,10 +93,10 @@ def _option_text(value: Any) -> str:
 
 
 def policy_record(name: str) -> PolicyRecord:
-    """Return the record of a policy's name, with or without preset and options.
+    """Return the record of the policy that a name means, with or without preset and options.
 
     Raises:
-        PolicyError: the policy or the preset is unknown.
+        PolicyError: as in `split_name`.
     """
     return policies()[split_name(name)[0]]
 
@@ -104,7 +108,7 @@ def is_deployable(name: str) -> bool:
     which `check_policy` tests.
 
     Raises:
-        PolicyError: the policy or the preset is unknown.
+        PolicyError: as in `split_name`.
     """
     return policy_record(name).feedback != "full"
 
@@ -151,6 +155,9 @@ def asset_name(name: str) -> str:
     """Name of the policy in paths: `cabs_d_linear__literal` for `cabs_d_linear@literal`.
 
     Options have `-` in place of `=`, which DuckDB would read as a column of a partitioned table.
+
+    Raises:
+        PolicyError: as in `split_name`.
     """
     return check_policy_name(name).replace("@", "__").replace("=", "-")
 

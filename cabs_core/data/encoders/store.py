@@ -40,7 +40,8 @@ class EmbeddingStore:
 
     Attributes:
         dim: width of the embeddings. None if the store is empty.
-        rejected: number of files that were set aside because their content did not match their checksum.
+        rejected: number of files that this object set aside because they could not be read or did not match
+            their checksum.
     """
 
     def __init__(self, root: str | Path, identity: str):
@@ -69,7 +70,10 @@ class EmbeddingStore:
                 self._add(path)
 
     def _add(self, path: Path) -> None:
-        """Read a shard. A shard whose checksum does not match is set aside."""
+        """Read a shard. A shard that is damaged or does not match its checksum is renamed to `.rejected`.
+
+        A shard that is gone is ignored.
+        """
         try:
             with safe_open(path, framework="numpy") as shard:
                 stated = (shard.metadata() or {}).get("sha256")
@@ -162,8 +166,9 @@ class EmbeddingStore:
     def open_plan(self, keys: list[bytes]) -> tuple[Path, list[bytes]]:
         """Return the file of a run's plan, and the keys to embed.
 
-        The plan holds the keys that were not stored when the run was first started. A run that was killed
-        finds its plan again, so that it forms the same batches as without the kill.
+        The keys to embed are the plan's: those that were not stored when the run was first started. A run
+        that was killed finds its plan again, so that it forms the same batches as without the kill, and is
+        given keys again that it has stored meanwhile. The file is not written if all prompts are stored.
 
         Args:
             keys: keys of all prompts of the run, which name the plan.
@@ -187,7 +192,7 @@ class EmbeddingStore:
         return path, planned
 
     def close_plan(self, path: Path) -> None:
-        """Delete a plan whose prompts are all stored."""
+        """Delete the file of a plan, if there is one. Called when all prompts of the plan are stored."""
         path.unlink(missing_ok=True)
 
 

@@ -62,6 +62,9 @@ def split_under(outcomes: Outcomes, split: Split, condition: str = "none") -> np
 def splits_of_pool(outcomes: Outcomes, pool: ModelPool) -> list[np.ndarray]:
     """Return the splits of a pool, one per fold, each `[n]` 'train' | 'validation' | 'test'.
 
+    One fold has the split of the pool's stress condition (`split_under`). Several folds are those of
+    `make_folds`.
+
     Raises:
         PoolError, PolicyError, DataError: see `split_under` and `make_folds`.
     """
@@ -97,8 +100,8 @@ def routed_outcomes(
     """Return the outcomes that a router meets if models change, and the time of each query, `[n]`.
 
     A random half of the test queries, by the seed, is answered by the models' later versions and has time 1;
-    all other queries have time 0. Latencies are left out unless both versions have them. The times are None
-    if no model has a later version.
+    all other queries have time 0. Latencies are left out unless both versions have them. If no model
+    has a later version, the outcomes are returned unchanged and the times are None.
     """
     if outcomes.later_scores is None or outcomes.later_costs is None:
         return outcomes, None

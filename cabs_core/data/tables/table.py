@@ -42,7 +42,7 @@ class Table(ABC):
         return column_of(name, self.columns) is not None
 
     def place(self, name: str) -> Place:
-        """Return the place of a column that was read, for messages."""
+        """Return the file and rows of a column that was read, as error messages name them."""
         return Place(str(self.path), self.first_row, name, parts=self.parts)
 
     def absent(self, name: str, named_by: str, more: str = "") -> DataError:

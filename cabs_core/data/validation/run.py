@@ -28,6 +28,7 @@ class _Line(string.Formatter):
     """Formatter of strings in which `{share:.1 %}` is a percentage."""
 
     def format_field(self, value: Any, spec: str) -> str:
+        """Return the formatted value; a spec such as `.1 %` gives a percentage with one decimal."""
         if spec.endswith(" %"):
             return percentage(value, int(spec[1:-2]))
         return str(super().format_field(value, spec))
@@ -113,10 +114,10 @@ class _Finding:
 
 
 def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
-    """Return the finding of one check, with failing rows of its table.
+    """Return the finding of one check, with up to ten failing rows of its table if the check failed.
 
-    If no row fails, `observed` names the rows of a table of at most three, or the first row of a larger one.
-    A check that does not apply has passed.
+    `observed` words up to three failing rows. If no single row fails, `observed` words all rows of a table of
+    at most three, or the first row of a larger table. A check that does not apply has passed.
     """
     table = spec.table(tables)
     if isinstance(table, str):
@@ -135,7 +136,7 @@ def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
 
 
 def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool, pd.DataFrame]:
-    """Return True if the table meets the expectation, and some of the rows that do not.
+    """Return (True if the table meets the expectation, some of the rows that do not meet it).
 
     Raises:
         RuntimeError: Great Expectations could not compute the expectation.

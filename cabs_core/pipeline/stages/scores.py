@@ -128,8 +128,8 @@ def build(
 def _with_texts(cells: list[Cell], answers: Path, store: AnswerStore) -> list[Cell]:
     """Return the cells with their texts from the store, None where the store lacks a text.
 
-    A pool with `collect.keep: hash` has its texts only in the store, and `build` removes them from there after
-    the answers are scored.
+    A pool with `collect.keep: hash` has its texts only in the store, and `build` removes them from there
+    after the answers are scored.
     """
     keys = pq.read_table(answers / ANSWERS, columns=["key"])["key"].to_pylist()
     known = store.get(keys)

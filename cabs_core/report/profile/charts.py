@@ -111,7 +111,7 @@ def tasks(values: np.ndarray, rows: list[str], columns: list[str]) -> Figure:
 
 
 def correlations(values: np.ndarray, names: list[str], note: str) -> Figure:
-    """Figure of the correlations between the scores of the models.
+    """Figure of the correlations between the scores of the models within tasks.
 
     Args:
         values: `[K, K]` correlations.

@@ -72,7 +72,11 @@ def result_number(text: str) -> float | None:
 
 
 def chosen_letter(text: str) -> str | None:
-    """Return the letter that an answer to a multiple-choice question chooses, or None if none is clear."""
+    """Return the letter A to Z that an answer to a multiple-choice question chooses, or None.
+
+    The letter is looked for in this order: after the last "answer is", in `\\boxed{`, at the start before a
+    sign or the end of the line, in the first brackets, at the end of the text. None if no place has a letter.
+    """
     for pattern in _LETTER:
         letters = pattern.findall(text.strip())
         if letters:
@@ -81,10 +85,10 @@ def chosen_letter(text: str) -> str | None:
 
 
 def json_value(text: str) -> Any:
-    """Return the JSON of an answer, which may stand in a fence of Markdown.
+    """Return the value of an answer that is JSON as a whole, or whose first Markdown fence holds JSON.
 
     Raises:
-        ValueError: there is no JSON.
+        ValueError: the answer, or its first fence if it has one, is no JSON.
     """
     fenced = _FENCE.search(text)
     return json.loads(fenced.group(1) if fenced else text)
@@ -151,7 +155,10 @@ def _matches(pattern: str, answer: str) -> float:
 
 
 def _contains(answer: str, expected: str, ignore_case: bool) -> float:
-    """Return 1 if the answer contains the expected text, otherwise 0. An empty text is never contained."""
+    """Return 1 if the answer contains the expected text, otherwise 0. An empty text is never contained.
+
+    White space of any length counts as one space.
+    """
     texts = (" ".join(answer.split()), " ".join(expected.split()))
     if ignore_case:
         texts = (texts[0].casefold(), texts[1].casefold())
