@@ -2,7 +2,8 @@
 
 y is the score in [0, 1], c the cost in USD and l the latency in seconds. rho and rho1 say how many units of
 score a dollar and a second are worth. Policies learn from the clipped utility, as in the paper.
-`compiled.utility` has the same functions of single values for compiled loops.
+`compiled.utility` has `price`, `clipped_utility` and `margin` of single values for compiled loops, the latter
+two as functions of the price.
 """
 
 from collections.abc import Iterable

@@ -168,6 +168,9 @@ class Evidence:
         """Return every round of one replay.
 
         A replay whose rounds were deleted is played again, once, by the function `again`.
+
+        Raises:
+            ResultError: the rounds cannot be read, or were deleted and `again` is None.
         """
         from cabs_core.evaluation.replay.storage import load_trace  # noqa: PLC0415  (numba, which a page without traces does without)
 

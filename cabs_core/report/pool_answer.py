@@ -84,14 +84,15 @@ class Inputs:
         splits: one array `[n]` for each fold, with "train", "validation" or "test".
         vectors: `[n, e]` embeddings of the prompts. If they are None, a table without tasks has no rules.
         evidence: the replays. If they are None, the answer of a table has no rung "router".
-        held_out_plays: plays of every policy on the test queries of each fold of a log, with the columns of
-            `validation_plays`. None for a table, or if they are not at hand.
+        held_out_plays: plays of every policy on the test queries of each fold of a log, with the columns
+            `COLUMNS` of `replay.held_out`. None for a table, or if they are not at hand.
         chosen: (policy, rho) that the validation split chose. The router of a table with one fold is this
             one.
         validation_plays: plays of every policy on the validation queries of each fold, see
             `replay.held_out`. None for one fold. If they are None, an answer of several folds has no rung
             "router".
-        deployable: names of the policies that can be exported as a router.
+        deployable: names of the policies that can be exported as a router. If empty, the answer has no rung
+            "router".
         people: `[n, K]` scores that people gave some answers, NaN for the others; None if no judge gave the
             scores.
     """
@@ -560,7 +561,8 @@ def _groups(inputs: Inputs) -> tuple[np.ndarray, str] | None:
 def cluster_centers(points: np.ndarray) -> np.ndarray:
     """Return the k-means centres `[c, e]` of prompts, from their embeddings as unit vectors `[n, e]`.
 
-    c is `CLUSTERS`, or less if the clusters would have fewer than `LEAST_IN_CLUSTER` prompts on average.
+    c is `CLUSTERS`, or less if the clusters would have fewer than `LEAST_IN_CLUSTER` prompts on average or if
+    fewer points are distinct, and at least 1.
     """
     return kmeans_centers(points, min(CLUSTERS, max(len(points) // LEAST_IN_CLUSTER, 1)), seed=0)
 

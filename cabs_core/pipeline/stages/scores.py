@@ -258,7 +258,8 @@ def _refusals(cells: Sequence[Cell], scored: Scored) -> list[str]:
 def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> pd.DataFrame:
     """Return about `number` answers for people to label, without the models' names, drawn at random.
 
-    Every prompt gives one answer before any prompt gives a second one.
+    The table has the columns of `blank_sheet`. Every prompt gives one answer before any prompt gives a second
+    one. An answer that several models gave to a prompt stands once.
 
     Args:
         answers: folder of the artifact `answers`.
