@@ -1,4 +1,4 @@
-"""`build_defs` puts together all that the chain is in Dagster, with overrides."""
+"""`build_defs` returns all Dagster definitions of the chain. The caller may replace any kind of them."""
 
 import importlib
 import inspect
@@ -36,7 +36,7 @@ class SourceHost:
 
 
 def assets(source: SourceHost | None = None) -> list[Any]:
-    """Return all assets of the package `assets`, each linked to the source line of its step if it has one.
+    """Return all assets of the package `assets`, each linked to the function that makes it, if there is one.
 
     Args:
         source: the code host that the links lead to. None means that they lead to local files.
@@ -53,7 +53,7 @@ def assets(source: SourceHost | None = None) -> list[Any]:
 
 
 def _declared() -> list[Declared]:
-    """Return what the modules of the package `assets` declare."""
+    """Return the assets and specs that the modules of the package `assets` declare, each once."""
     found: dict[int, Declared] = {}
     for module in pkgutil.iter_modules(cabs_assets.__path__):
         for value in vars(importlib.import_module(f"{cabs_assets.__name__}.{module.name}")).values():
@@ -63,7 +63,10 @@ def _declared() -> list[Declared]:
 
 
 def _linked(declared: Declared) -> Any:
-    """Return Dagster's definition of what was declared, with links from its assets to their step's source."""
+    """Return Dagster's definition of a declared asset, with a link to the function that makes the asset.
+
+    A declaration without a function, such as an external asset's, gets no link.
+    """
     made = declared.define()
     if declared.function is None:
         return made
@@ -94,7 +97,7 @@ def source_host(url: str, branch: str = "", platform: str = "") -> SourceHost | 
         platform: `github` or `gitlab`, for self-hosted ones. Empty means the one that the URL names.
 
     Raises:
-        CabsError: the URL is of neither, and the platform is not given.
+        CabsError: the platform is neither, or is empty and the URL names neither.
     """
     url = url.rstrip("/")
     if not url:
@@ -123,7 +126,7 @@ def resources(webhook_url: str | dg.EnvVar = "") -> dict[str, Any]:
     """Return the resources of the current location.
 
     Args:
-        webhook_url: where alerts go. Empty means the log.
+        webhook_url: URL to which alerts are sent. Empty means that alerts are written to the log.
     """
     location = current()
     places = location.places
@@ -142,7 +145,7 @@ def build_defs(
 
     Args:
         webhook_url, source: see `resources` and `assets`.
-        overrides: each keyword (assets, resources, jobs, ...) replaces the default.
+        overrides: arguments of `Definitions` (assets, resources, jobs, ...), each in place of the default.
     """
     all_jobs = jobs()
     parts: dict[str, Any] = {

@@ -84,10 +84,11 @@ def run_here(instance: dg.DagsterInstance, members: Iterable[PoolFile]) -> list[
 
 
 def has_log(pool_file: PoolFile) -> bool:
-    """Return whether `off_policy` has something to estimate from.
+    """Return True if the stage `off_policy` has a log to estimate from.
 
-    A pool whose source is a log has such data. For any other pool, its router's log must hold a score. A log
-    in another format and a log that cannot be read count, too: the run that reads them says what is wrong.
+    A pool whose source is a log has one. For any other pool, the log of its router must exist and hold a
+    score. A log in another format and a log that cannot be read count, too: the run that reads them says what
+    is wrong.
     """
     if pool_file.pool.logged:
         return True
@@ -118,7 +119,8 @@ def follow(
     delete a key and add it again elsewhere.
 
     Args:
-        errors: errors of pool files that cannot be read. Partitions that may belong to these files stay.
+        errors: errors of pool files that cannot be read. Partitions of pools with the names of these files
+            stay, and then all rhos stay, too.
 
     Returns:
         True if a partition was added or deleted.
@@ -168,7 +170,7 @@ def register(instance: dg.DagsterInstance, store: ArtifactStore, name: str = "")
     """Make the partitions of an instance equal to the active pools that `chosen` returns.
 
     Args:
-        name: a pool that becomes a partition although it is a shipped one that was never run. Empty: none.
+        name: a pool that becomes a partition even if it is a shipped one that was never run. Empty for none.
     """
     members, errors = active_pools()
     if name and not instance.has_dynamic_partition(named(POOLS), name):
@@ -225,8 +227,8 @@ def observe(
     """Report to an instance the settings of pools and the data versions of the sources of marts and pages.
 
     Args:
-        sources: whether the sources are reported. False if they are about to change.
-        pending: whether stages and replays that are due change the versions, too.
+        sources: True to report the sources, too. False if they are about to change.
+        pending: True if due stages and replays change the versions, too, before they are made.
 
     Returns:
         {pool: what changed in its settings since the instance was told last, in words}.
@@ -288,7 +290,7 @@ def _of_pool(
     The observation is None if the instance knows the pool as it is, or if the pool cannot be examined.
 
     Args:
-        known: the newest observation of the pool in the instance. None: there is none.
+        known: the newest observation of the pool in the instance, or None if there is none.
     """
     pool = chain.pool
     try:
@@ -349,7 +351,7 @@ def _newest(
 
 
 def _observed_value(observed: dg.AssetObservation | None, name: str) -> Any:
-    """Return a value of an observation's metadata, or None if there is none."""
+    """Return a value of an observation's metadata, or None if the observation or the value is missing."""
     value = observed.metadata.get(name) if observed else None
     if value is None:
         return None

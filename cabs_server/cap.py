@@ -25,6 +25,9 @@ class Cap:
     Args:
         usd: limit of a day in USD, > 0.
 
+    Raises:
+        RouterError: `usd` is not positive and finite.
+
     Attributes:
         day: the day that is counted, in days since 1970.
         spent: USD of that day, by the log and by this worker's calls.
@@ -56,7 +59,8 @@ class Cap:
             name: random name of the call. most: USD that it may cost.
 
         Returns:
-            False if the call must not be made: the limit is reached, or calls under way may use the rest.
+            False if the call must not be made: the limit is reached, or calls under way may use the rest. If
+            the log cannot be used, only this worker's calls count.
         """
         self._begin_new_day()
         try:
@@ -87,8 +91,10 @@ class Cap:
     def follow(self, log: EventLog, day: int, spent: float) -> None:
         """Raise the day's cost to the cost in the log, and renew the reservations of calls under way.
 
+        Reservations are renewed when a quarter of the time for which they stand has passed.
+
         Args:
-            day: day of the cost, in days since 1970.
+            day: day of the cost, in days since 1970. The cost of another day than the counted one is ignored.
             spent: cost of that day by the log, USD.
 
         Raises:

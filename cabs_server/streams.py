@@ -33,16 +33,18 @@ class Events:
 
     Args:
         dialect: dialect of the stream, see `dialects`.
-        hide_usage: True to take out the usage that the router asked for and the client did not.
+        hide_usage: True to take out the usage that the router asked for and the client did not: the event
+            with usage and no choice, and `usage: null` of other events.
 
     Attributes:
         id: id of the answer. None until an event names it.
         usage: counts as reported, merged over all events. None if no event has any.
         done: True if the stream announced its end.
-        error: message of an error event. None if there was no such event.
-        failure: the error event itself. Empty if there was no such event.
-        written: bytes of text that the model has written so far.
-        seen: number of events so far.
+        error: message of an error event, or of a choice that the provider broke off, at most 200 characters.
+            None if there was none.
+        failure: {"error": the error as the event states it}. Empty if there was none.
+        written: number of bytes of text that the model has written so far.
+        seen: number of events with data so far.
     """
 
     def __init__(self, dialect: str, *, hide_usage: bool = False):
@@ -195,7 +197,7 @@ class Events:
 
 
 def written_in(data: bytes) -> int:
-    """Return the bytes of the texts that a model wrote in an answer or an event of any dialect."""
+    """Return the number of bytes of the texts that a model wrote in an answer or an event of any dialect."""
     if b"\\" in data:  # replaced by texts of equal length, so that no escaped quote ends a text
         data = data.replace(b"\\\\", b"..").replace(b'\\"', b"..")
     size = 0
@@ -216,7 +218,7 @@ def _end(data: bytearray, begin: int) -> int:
     """Return the position after the first event, or -1 if the event has not ended.
 
     Args:
-        begin: position before which no event ends.
+        begin: position before which no end of an event begins.
     """
     breaks = [at for at in (data.find(b"\n", begin), data.find(b"\r", begin)) if at >= 0]
     if not breaks:  # the usual case of a long event, and much faster than the pattern

@@ -1,4 +1,4 @@
-"""Plug-in of dbt-duckdb: functions that the models call, and tables that come with the package."""
+"""Plug-in of dbt-duckdb: functions that the SQL models call, and tables that come with the package."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ class Plugin(BasePlugin):
     """Plug-in that profiles.yml names, and that loads the sources whose `meta` says `plugin: cabs`."""
 
     def configure_connection(self, conn: Any) -> None:
-        """Register the functions that the models call with a connection."""
+        """Register the functions that the SQL models call with a DuckDB connection."""
         register(conn)
 
     def load(self, source_config: Any) -> pa.Table:

@@ -1,4 +1,4 @@
-"""Contexts of the linear policies: principal components of the embedding, or of the network's feature head.
+"""Contexts of the linear policies: principal components of the embedding, or of the features of a network.
 
 Contexts are the 32 leading components, centred and scaled together so that their squared norm is 16 on
 average, and a constant 2. Centre and basis are fitted on the train split.
@@ -57,6 +57,6 @@ def centred(x: np.ndarray, center: np.ndarray | np.floating) -> Iterator[np.ndar
 
 
 def length_features(lengths: np.ndarray, center: float, scale: float) -> np.ndarray:
-    """Return z, z^2, tanh 2z `[n, 3]` of the standardised log prompt length, clipped to 4 deviations."""
+    """Return z, z^2, tanh 2z `[n, 3]`, where z = (log(1 + length) - center) / scale, clipped to [-4, 4]."""
     z = np.clip((np.log1p(np.asarray(lengths, dtype=np.float64)) - center) / scale, -4.0, 4.0)
     return np.stack([z, z**2, np.tanh(2.0 * z)], axis=1)

@@ -52,12 +52,15 @@ class Prompts:
 
 
 def read_prompts(pool_file: PoolFile) -> Prompts:
-    """Return the prompts of a pool whose source is `collect`, from a table or a log, each once.
+    """Return the prompts of a pool whose source is `collect`, from a table or a log.
 
-    Prompts of tasks that the pool leaves out are not returned.
+    Without a column of ids, each text is returned once, and its id is a hash. With such a column, equal texts
+    with different ids are different prompts. Prompts of a table whose tasks the pool leaves out are not
+    returned.
 
     Raises:
-        PoolError, DataError: the file does not exist, lacks a column, or holds a wrong value.
+        PoolError, DataError: the file does not exist, lacks a column, has no rows or no prompt of a task that
+            the pool names, repeats an id of a column, or holds a wrong value.
     """
     pool = pool_file.pool
     assert isinstance(pool, PromptsPool)

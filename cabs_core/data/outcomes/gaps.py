@@ -7,8 +7,9 @@
 What a model would have scored and cost where it was not tried is predicted from the wording of the prompt,
 learnt from the cells of the train split alone (`outcomes.logged`). That holds where models were left out at
 random. Two comparisons tell, on the train split: whether the other models score otherwise on the prompts
-where this one is missing, and whether its own predictions do. Where either differs by a hundredth or more
-("small was not tried on hard prompts") no prediction can be trusted, and a missing answer counts as wrong.
+where this one is missing, and whether its own predictions do. Where either differs significantly and by a
+hundredth or more ("small was not tried on hard prompts") no prediction can be trusted, and a missing answer
+counts as wrong.
 What is estimated afterwards rests on the real cells: `cabs_core.algorithms.problem.gaps`.
 """
 
@@ -37,13 +38,17 @@ _FOLDS = 5
 def predict_missing(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
     """Return complete outcomes, with predictions for missing scores, costs and latencies.
 
-    A missing score is 0 if the model's gaps are not at random. Queries without any answer are left out and
-    counted. `report["gaps"]` holds for each model with gaps the number and the share of missing cells, a
-    comparison of the other models' scores there and elsewhere (`others`), a comparison of its own predictions
-    there and elsewhere (`own`), and `at_random`. Either comparison is None if it has too few values.
+    A cell that lacks its score, its cost, or its latency in a table with latencies is missing, and all its
+    values are predicted. A missing score is 0 if the model's gaps are not at random. Queries without any
+    answer are left out and counted. A table without gaps is returned as it is.
+
+    `report["gaps"]` holds for each model with gaps the number and the share of missing cells, a comparison of
+    the other models' scores there and elsewhere (`others`), a comparison of its own predictions there and
+    elsewhere (`own`), and `at_random`. Either comparison is None if it has too few values.
 
     Raises:
-        DataError: there is no cost, or a model has too few answers on train prompts to learn from.
+        DataError: no answer has a score and a cost, or a model has too few answers on train prompts to learn
+            from.
     """
     if raw.costs is None:
         costs = np.full(raw.scores.shape, np.nan)
@@ -104,7 +109,16 @@ def cross_predicted(table: Outcomes, rows: np.ndarray) -> tuple[np.ndarray, np.n
 
 
 def _gaps(table: Outcomes, train: np.ndarray, real: np.ndarray, predicted: np.ndarray) -> dict[str, Any]:
-    """Return facts about the missing cells of each model, from the train split: see `predict_missing`."""
+    """Return `report["gaps"]` as `predict_missing` describes it: facts about every model with missing cells.
+
+    Missing cells are counted in the whole table. Only the train split is compared.
+
+    Args:
+        table: N queries.
+        train: indices of the train queries.
+        real: bool `[N, K]`, True for cells that are not missing.
+        predicted: `[N, K]` predicted scores.
+    """
     known = real[train]
     scores = table.scores[train]
     clusters = table.clusters[train]
@@ -140,8 +154,8 @@ def compared_means(
     """Return the comparison of means of values where a model was tried and where it was not.
 
     The comparison has both means (`tried`, `missing`), their `difference` (missing less tried) with its 95 %
-    interval (`low`, `high`) and p-value (`p`), and `differs`: significant after Bonferroni's correction, and
-    at least 0.01. Return None if there are too few values for a standard error.
+    interval (`low`, `high`) and p-value (`p`), and `differs`: significant at 5 % after Bonferroni's
+    correction, and at least 0.01 in size. Return None if there are too few values for a standard error.
 
     Args:
         values: `[n]`.

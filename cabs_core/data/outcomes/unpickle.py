@@ -83,7 +83,7 @@ def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """Return the bytes that old pickle protocols write as latin-1 text.
+    """Encode a text as latin-1, in place of `_codecs.encode`, by which old pickle protocols restore bytes.
 
     Raises:
         DataError: another codec is asked for, such as a compression, which has no place in such a file.

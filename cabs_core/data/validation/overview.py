@@ -396,7 +396,7 @@ def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _no_prompts(prompts: list[str]) -> str:
-    """Return a doubt if most prompts are not texts that a model would be asked; else ''."""
+    """Return a doubt if most prompts look like ids or like messages as Python prints them; else ''."""
     for pattern, doubt in _NO_PROMPTS.items():
         alike = [text for text in prompts if pattern.fullmatch(text)]
         if len(alike) > len(prompts) / 2:

@@ -40,8 +40,9 @@ class Made:
     """An artifact after a run, with its record and its local folder.
 
     Attributes:
-        reused: whether the artifact was fresh, so that nothing was computed.
-        reasons: why it was computed. Empty if it was not.
+        reused: True if the artifact was fresh, so that nothing was computed.
+        reasons: why the artifact was computed; `forced` if only `Options.force` asked for it. Empty if it was
+            reused.
     """
 
     record: Record
@@ -60,7 +61,7 @@ def make_artifact(
     """Make a stage or a replay of a pool, unless the artifact is fresh and `options.force` is not set.
 
     Args:
-        build: function that makes the files. None: `build` of the module that the stage names.
+        build: function that makes the files. None means `build` of the module that the stage names.
 
     Raises:
         ProvenanceError: an input is missing, out of date or altered.
@@ -103,7 +104,13 @@ def produce(
     work: Callable[[Path], dict[str, Any]],
     run_id: str = "",
 ) -> Record:
-    """Let `work` fill a folder, write the record, publish both as one, and return the record."""
+    """Let `work` fill a folder, write the record, publish both as one, and return the record.
+
+    Args:
+        parts: path of the artifact in the store.
+        recipe: inputs, settings and code of the artifact, for the record.
+        work: function that fills a folder and returns the summary, for the record.
+    """
     started = time.perf_counter()
     with store.write(parts) as folder:
         summary = work(folder)

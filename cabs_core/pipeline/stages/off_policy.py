@@ -26,7 +26,8 @@ class OffPolicySummary(Summary):
 
     Attributes:
         decisions: number of decisions of the log on which the estimates rest.
-        read: lines on how the log was read; refused: policies that the log cannot evaluate, and why.
+        read: lines on how the router's log was read; empty if the pool's source is a log.
+        refused: policies that the log cannot evaluate, and why.
         estimates: doubly robust estimates of utility, a row for each policy and rho.
     """
 
@@ -43,7 +44,11 @@ class OffPolicySummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OffPolicySummary:
-    """Evaluate the policies on the prompts that the pool's log holds out, or on the log of its router."""
+    """Write the estimates of the pool's policies to `folder`, and return a summary.
+
+    If the pool's source is a log, each policy is evaluated on the log's held-out prompts, and the arms that
+    the policies would play there are written, too. Otherwise the log of the pool's router is used.
+    """
     if chain.pool.logged:
         rows, played = evaluate_folds(chain.pool, inputs, notify=options.notify)
         played.to_parquet(folder / HELD_OUT_PLAYS, index=False)
