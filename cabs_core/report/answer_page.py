@@ -46,12 +46,13 @@ _SHARED = 20
 
 @dataclass(frozen=True)
 class Excerpts:
-    """Prompts of a task on which another model fails and today's does not.
+    """Prompts of a task on which another model scores less than today's.
 
     Attributes:
         task: name of the task.
-        model: the model that fails, which is the one of rung "switch".
-        prompts: texts of the prompts, without the text that all prompts share.
+        model: the model that scores less, which is the one of rung "switch".
+        prompts: at most 3 texts, the largest losses first, each cut to 300 characters, without the text that
+            all prompts share.
     """
 
     task: str
@@ -438,7 +439,10 @@ class AnswerPage:
 
     @property
     def more_data_table(self) -> PageTable | None:
-        """Table of the chance that more prompts replace "cannot tell"; None if no option has this word."""
+        """Table of the chance that more prompts replace "cannot tell".
+
+        None if no option has this word and an interval.
+        """
         compared = {"switch": len(self.found.answer.models), "rules": 2, "router": 2}
         rows = []
         for rung in self.found.answer.rungs:
@@ -468,9 +472,10 @@ class AnswerPage:
 
     @property
     def excerpts(self) -> list[Excerpts]:
-        """Prompts on which the model of rung "switch" fails and today's does not, for the largest tasks.
+        """Prompts on which the model of rung "switch" scores less than today's, for the 12 largest tasks.
 
-        Empty without rung "switch", and for a log, in which no prompt has two answers.
+        A task without such prompts is left out. Empty without rung "switch", and for a log, in which no
+        prompt has two answers.
         """
         switch = self.found.answer.rung("switch")
         if switch is None or isinstance(self.found.scored, LoggedTable):  # no prompt has two answers
