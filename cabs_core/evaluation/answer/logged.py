@@ -90,8 +90,7 @@ class LoggedTable(ScoredTable):
         counts = np.bincount(self.data.actions, minlength=len(self.models))
         for model, name in enumerate(self.models):
             share, score, cost = self.play(self.single(model))
-            known = share.sum() > 0
-            quality = float(score.mean()) if known else -1.0
+            quality = float(score.mean()) if share.any() else -np.inf
             found.append((-quality, float(cost.mean()), -int(counts[model]), name, model))
         return min(found)[-1]
 

@@ -264,6 +264,11 @@ def test_of_models_that_a_log_cannot_judge_switch_names_the_cheapest_one() -> No
     assert switch is not None and switch.use == "m2"
 
 
+def test_a_model_that_a_log_cannot_judge_is_not_the_best_although_all_others_score_0() -> None:
+    table = drawn(3, right=(0.0, 0.0, 0.0), chances=(0.49, 0.50, 0.01))
+    assert table.models[table.best] == "m1"
+
+
 def test_a_model_that_the_log_hardly_draws_is_refused_with_the_number_of_decisions_that_it_takes() -> None:
     found = judged(drawn(3, chances=(0.97, 0.01, 0.02), today=0))
     assert found.rung("switch").word == Word.UNKNOWN  # type: ignore[union-attr]
