@@ -220,6 +220,8 @@ def are_alike(one: list[str], other: list[str]) -> bool:
     [
         (5, (4,), True),  # four words are kept
         (4, (3,), False),  # three words are kept
+        (8, (0, 2, 4, 7), False),  # one of seven pairs of neighbours is kept, which is less than 15 %
+        (9, (0, 2, 4, 8), True),  # two of eight pairs are kept
         (16, (2, 5, 8, 11), True),  # four slots
         (17, (2, 5, 8, 11, 14), False),  # five slots
         (25, (3, 7, 11, 15, 19), True),  # four fifths of the words are kept
@@ -237,6 +239,15 @@ def are_alike(one: list[str], other: list[str]) -> bool:
 def test_two_texts_are_of_one_template_up_to_limits(words: int, places: tuple[int, ...], alike: bool) -> None:
     text = WORDS[:words].tolist()
     assert are_alike(text, changed(text, places)) == alike
+
+
+@pytest.mark.parametrize(("slot", "alike"), [(12, True), (13, False)])
+def test_texts_of_one_template_share_three_of_twenty_pairs_of_words(slot: int, alike: bool) -> None:
+    """Eight times three words have three pairs; slots of 5 and of 12 words bring 17 more."""
+    kept = WORDS[:3].tolist() * 8
+    one = [*WORDS[100:105], *kept, *WORDS[200 : 200 + slot]]
+    other = [*WORDS[300:305], *kept, *WORDS[400 : 400 + slot]]
+    assert are_alike(one, other) == alike
 
 
 def test_a_task_falls_apart_into_copies_that_share_19_of_20_runs() -> None:
