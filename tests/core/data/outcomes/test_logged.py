@@ -181,6 +181,24 @@ def test_features_of_many_prompts_are_the_length_and_64_components() -> None:
     assert prompt_features(prompts, np.arange(300)).shape == (300, 65)
 
 
+@pytest.mark.parametrize(
+    ("seen", "slope"),
+    [
+        ([-3.0, -1.0, 1.0, 3.0], 20 / 20.01),  # on a line: the least penalty
+        ([1.0, 0.0, 2.0, 2.0], 5 / 30),
+        ([0.0, 1.0, 0.0, 1.0], 2 / 1020),  # nearly without a trend: the greatest penalty
+    ],
+)
+def test_predictions_are_shrunk_by_a_penalty_between_a_hundredth_and_a_thousand(
+    seen: list[float], slope: float
+) -> None:
+    """The squares of the feature sum to 20; with the penalty added they divide the sum of its products."""
+    feature = np.array([-3.0, -1.0, 1.0, 3.0])
+    given = np.ones((4, 1), dtype=bool)
+    predicted = predicted_cells(feature[:, None], np.arange(4), given, np.array(seen)[:, None])
+    assert predicted[:, 0] == pytest.approx(np.mean(seen) + slope * feature, rel=1e-6)
+
+
 def test_checks_that_compare_models_on_a_query_do_not_apply(outcomes_of_log) -> None:
     outcomes = outcomes_of_log(calls(600))
     results = {r.name: r for r in run_checks("outcomes", outcomes)}
