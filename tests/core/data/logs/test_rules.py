@@ -566,6 +566,69 @@ def test_a_score_of_langfuse_reaches_the_calls_within_the_observation_that_it_na
             assert scores(read(tmp_path, "langfuse", agent, inner, other, of_agent)) == [0.5, None]
 
 
+def test_a_score_of_langfuse_for_an_observation_that_is_not_there_is_no_score_of_its_trace(
+    tmp_path: Path,
+) -> None:
+    score = {"id": "s", "name": "taste", "dataType": "NUMERIC", "value": 0.5}
+    log = read(tmp_path, "langfuse", ANSWERED["langfuse"], score | {"observationId": "gone", "traceId": "t"})
+    assert scores(log) == [None] and re.search(r"\b1 score\b", str(log.receipt))
+
+
+def test_a_line_may_hold_the_spans_or_the_logs_of_one_resource(tmp_path: Path) -> None:
+    evaluation = attributes(gen_ai__evaluation__name="taste", gen_ai__evaluation__score__value=0.5)
+    record = {"eventName": "gen_ai.evaluation.result", "spanId": "s1", "attributes": evaluation}
+    (of_spans,) = spans(span(1))["resourceSpans"]
+    log = read(tmp_path, "otel", of_spans, {"scopeLogs": [{"logRecords": [record]}]})
+    assert log.frame["prompt"].tolist() == ["hello"] and scores(log) == [0.5]
+
+
+def test_a_prompt_of_digits_stays_a_text_and_a_count_in_a_text_is_a_number(tmp_path: Path) -> None:
+    given = span(1, gen_ai__input__messages=None, gen_ai__prompt="42", gen_ai__usage__input_tokens=7)
+    log = read(tmp_path, "otel", spans(given))
+    assert log.frame["prompt"].tolist() == ["42"] and log.details["input_tokens"].tolist() == [7.0]
+
+
+def test_an_attribute_that_only_looks_like_a_numbered_message_is_no_message(tmp_path: Path) -> None:
+    numbered = {"gen_ai__prompt__0__role": "user", "gen_ai__prompt__0__content": "hello"}
+    others = {"gen_ai__prompt__template": "no", "1__content": "no"}
+    log = read(tmp_path, "otel", spans(span(1, gen_ai__input__messages=None, **numbered, **others)))
+    assert log.frame["prompt"].tolist() == ["hello"]
+
+
+def test_counts_of_tokens_may_stand_in_nested_attributes(tmp_path: Path) -> None:
+    nested = {"request": {"model": "m"}, "prompt": "hello", "usage": {"input_tokens": 9, "output_tokens": 3}}
+    log = read(tmp_path, "otel", {"span_id": "s", "trace_id": "t", "attributes": {"gen_ai": nested}})
+    assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[9.0, 3.0]]
+
+
+def test_a_span_whose_id_is_that_of_its_trace_is_a_call(tmp_path: Path) -> None:
+    log = read(tmp_path, "otel", spans(span(1, gen_ai__operation__name="chat") | {"spanId": "t"}))
+    assert log.frame["prompt"].tolist() == ["hello"] and not log.receipt.left_out
+
+
+def test_spans_of_jaeger_stand_in_their_trace_or_beside_the_processes(tmp_path: Path) -> None:
+    given = {"gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
+    tags = [{"key": key, "type": "string", "value": value} for key, value in given.items()]
+    for about in ({"traceID": "t"}, {"processes": {}}):
+        record = about | {"spans": [{"traceID": "t", "spanID": "s", "tags": tags}]}
+        assert read(tmp_path, "otel", record).frame["prompt"].tolist() == ["hello"]
+
+
+def test_messages_may_be_a_list_of_structured_values(tmp_path: Path) -> None:
+    fields = attributes(role="user", content="hello")
+    messages = {"arrayValue": {"values": [{"kvlistValue": {"values": fields}}]}}
+    given = span(1, gen_ai__input__messages=None)
+    given["attributes"].append({"key": "gen_ai.input.messages", "value": messages})
+    assert read(tmp_path, "otel", spans(given)).frame["prompt"].tolist() == ["hello"]
+
+
+def test_a_score_at_a_span_around_the_span_of_the_same_call_is_that_of_the_call(tmp_path: Path) -> None:
+    outer = span(1, gen_ai__operation__name="chat", app__grade=0.5)
+    inner = span(2, 1, gen_ai__operation__name="chat")
+    log = read(tmp_path, "otel", spans(outer, inner), columns={"score": "app.grade"})
+    assert scores(log) == [0.5]
+
+
 def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path: Path) -> None:
     rows = [
         {"prompt": "p", "model": "m"},
