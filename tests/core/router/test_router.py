@@ -134,6 +134,63 @@ def test_the_learner_learns_again_after_a_score_was_taken_back(router, test_prom
     assert router.learner.learnt == 1
 
 
+def test_learning_again_pauses_after_every_20_scores(router, test_prompts, monkeypatch):
+    decisions = router.route_many(test_prompts[:8] * 6)[:42]
+    for d in decisions:
+        router.feedback(d.id, score=1.0)
+    router.retract(decisions[0].id, follow=False)
+    pauses = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
+    router.follow()
+    # after 20, 40 and 41 scores, and after the look that finds no more
+    assert len(pauses) == 4
+    assert router.learner.learnt == 41
+
+
+def test_checkpoints_lie_in_the_given_folder_or_else_beside_the_log(make_bundle, tmp_path):
+    folder = make_bundle("carrot")
+    given = Router.load(folder, RouterOptions(learned=tmp_path / "given"), log=tmp_path / "one.sqlite")
+    assert given.checkpoint() == tmp_path / "given" / given.manifest.id
+    given.close()
+    beside = Router.load(folder, log=tmp_path / "two.sqlite")
+    assert beside.checkpoint() == beside.log.checkpoints(folder) / beside.manifest.id
+    beside.close()
+
+
+def test_a_score_of_a_turn_that_kept_its_model_names_the_turn_and_one_of_a_decision_does_not(
+    router, test_prompts
+):
+    d = router.route(test_prompts[0])
+    turn = router.undrawn_row(d.model, "and then?", kept=d.id) | {"mode": "named", "status": "answered"}
+    router.log.add_decisions([turn])
+    router.feedback(d.id, score=1.0)
+    router.feedback(turn["id"], score=0.0)
+    assert [(r.decision_id, r.turn) for r in router.log.rewards()] == [(d.id, None), (d.id, turn["id"])]
+
+
+def test_the_policy_that_decides_knows_what_was_learnt(router, test_prompts):
+    before = state(router.policy)
+    router.feedback(router.route(test_prompts[0]).id, score=1.0)
+    assert same(state(router.policy), state(router.learner.policy))
+    assert not same(state(router.policy), before)
+
+
+def test_the_answer_to_feedback_says_what_a_static_policy_does_not_learn(router, make_bundle):
+    static = Router.load(make_bundle("carrot"))
+    note = "recorded, not learnt: policy carrot does not learn from scores"
+    assert static.about_feedback("recorded") == {"result": "recorded", "learnt": False, "note": note}
+    assert static.about_feedback("duplicate") == {"result": "duplicate"}
+    assert router.about_feedback("recorded") == {"result": "recorded"}
+
+
+def test_a_budget_that_no_rho_meets_is_a_problem_and_another_or_none_is_not(router, make_bundle):
+    folder = make_bundle("carrot")
+    assert router.budget_problems() == []
+    assert Router.load(folder, RouterOptions(budget_per_request=1.0)).budget_problems() == []
+    (problem,) = Router.load(folder, RouterOptions(budget_per_request=1e-9)).budget_problems()
+    assert "cannot be reached" in problem
+
+
 @pytest.mark.parametrize("score", [-0.01, 1.01, float("nan"), float("inf"), "1", None, True])
 def test_impossible_scores(router, test_prompts, score):
     d = router.route(test_prompts[0])
