@@ -109,6 +109,15 @@ def test_a_much_better_model_is_shown_although_another_one_is_as_good_as_todays_
     assert text.startswith("The cheapest of these is keep: $100.00 per 1,000 requests")
 
 
+def test_of_better_models_the_cheaper_one_is_shown_unless_its_loss_is_sure_at_half_of_the_level() -> None:
+    table = table_of(drawn([0.5, 0.9, 0.86], 400, seed=6), [0.1, 0.1, 0.09])
+    gap = PairedSample.of(table.scores[:, 1] - table.scores[:, 2], np.ones(400), table.clusters)
+    assert 0.04 < gap.p_value_above(0.0) < 0.05
+    found = answer(table)
+    assert {rung.use: rung.word for rung in found.models} == {"a": Word.BETTER, "b": Word.BETTER}
+    assert found.rung("switch").use == "b"
+
+
 def test_a_cheaper_model_replaces_todays_if_its_loss_is_surely_tolerable_at_half_of_the_level() -> None:
     table = table_of(drawn([0.9, 0.9], 150, seed=11), [0.2, 0.1])
     assert 0.012 < sample_of(table, 1).p_value_above(-0.03) < 0.022
@@ -155,7 +164,8 @@ def test_rows_of_tasks_are_sorted_by_size_and_small_tasks_come_last() -> None:
 
 def test_losses_are_the_largest_first_and_of_equals_the_first_prompt() -> None:
     scores = np.array([[0.5, 0.5], [1.0, 0.8], [1.0, 0.2], [1.0, 0.8], [0.9, 0.0], [0.3, 0.4], [np.nan, 0.0]])
-    table = table_of(scores, [1.0, 1.0], tasks=np.array(["t", "t", "t", "u", "u", "u", "t"]))
+    scores = np.vstack([scores, [1.0, np.nan]])
+    table = table_of(scores, [1.0, 1.0], tasks=np.array(["t", "t", "t", "u", "u", "u", "t", "t"]))
     other = table.single(1)
     assert losses(table, other).tolist() == [4, 2, 1]
     assert losses(table, other, most=9).tolist() == [4, 2, 1, 3]
@@ -295,6 +305,7 @@ def test_notes_say_gaps_and_dear_prompts() -> None:
     (text,) = [note.text for note in answer(table).notes if note.code == "gaps"]
     assert text == "switch: compared on the 75 % of the prompts that both have answers to."
     few = answer(constant([0.5, 0.49], [0.2, 0.1], 19))
-    assert "dear_calls" in {note.code for note in few.notes}
+    (text,) = [note.text for note in few.notes if note.code == "dear_calls"]
+    assert text.endswith("so nothing can be said of what is saved by: switch.")
     equal = answer(constant([0.5, 0.49], [0.2, 0.1], 20))
     assert "dear_calls" not in {note.code for note in equal.notes}
