@@ -129,9 +129,29 @@ def test_the_learner_learns_again_after_a_score_was_taken_back(router, test_prom
     assert router.outdated
     assert router.follow(again=False) == 0
     assert router.outdated
+    version = router.learner.version
     router.follow()
     assert not router.outdated
     assert router.learner.learnt == 1
+    assert router.learner.version > version
+
+
+def test_a_decision_that_the_bundle_was_saved_after_is_not_taken_back_and_a_later_one_is(
+    router, test_prompts
+):
+    last, later = router.route_many(test_prompts[:2])
+    for d in (last, later):
+        router.feedback(d.id, score=1.0)
+    counted = router.named(id=last.id).seq
+    router.manifest.provenance["continued"] = {"log": router.log.id, "counted": counted}
+    with pytest.raises(RouterError, match="was saved after it"):
+        router.retract(last.id)
+    assert router.retract(later.id, follow=False) == 1
+
+
+def test_a_router_without_a_budget_tells_what_was_spent_today(router):
+    router.log_call(router.arms[0], status="answered", cost=0.25)
+    assert router.follow_budget() == (int(time.time() // SECONDS_PER_DAY), 0.25)
 
 
 def test_learning_again_pauses_after_every_20_scores(router, test_prompts, monkeypatch):
