@@ -114,6 +114,11 @@ class CabsDOptions(PolicyOptions):
     @field_validator("experts", mode="before")
     @classmethod
     def _specs(cls, value: Any) -> Any:
+        """Return the experts as a tuple of (name, options), with no options for a bare name.
+
+        Raises:
+            ValueError: the value is no list or tuple, or names fewer than two experts.
+        """
         if not isinstance(value, (list, tuple)) or len(value) < 2:
             raise ValueError("expected two or more experts, each a name or [name, options]")
         return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
@@ -121,6 +126,7 @@ class CabsDOptions(PolicyOptions):
     @field_validator("experts")
     @classmethod
     def _known_experts(cls, value: tuple[ExpertSpec, ...]) -> tuple[ExpertSpec, ...]:
+        """Return the experts unchanged, or raise ValueError if a name is not in `expert_names`."""
         for name, _ in value:
             if name not in cls.expert_names:
                 raise ValueError(f"unknown expert {name!r}; known: {', '.join(cls.expert_names)}")
@@ -641,15 +647,16 @@ class MixturePolicy(SurrogatePolicy):
     rule: MixtureRule
 
     def expert_list(self) -> list[Expert]:
-        """Return the experts, in the order of their weights."""
+        """Return the experts, in the order of their weights. Subclasses implement this method."""
         raise NotImplementedError
 
     def mixture_rule(self) -> MixtureRule:
-        """Return how the experts are mixed."""
+        """Return the rule by which the experts are mixed. The base returns the defaults of `MixtureRule`."""
         return MixtureRule()
 
     @property
     def experts(self) -> int:
+        """Number of expert weights in a decision's trace: the number of experts, or 0 for one expert."""
         if len(self.members) > 1:
             return len(self.members)
         return 0
@@ -667,6 +674,10 @@ class MixturePolicy(SurrogatePolicy):
         self.rule = self.rule._replace(gamma_ix=gamma)
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        """Return {name: field} of the arrays that a decision keeps until its outcome comes.
+
+        They are those of `SurrogatePolicy` and one slot of `Memory`, for this number of arms.
+        """
         m = len(self.members)
         c = len(self.tables.cabs_c)
         return super().memory_layout(arms) | {
@@ -718,18 +729,19 @@ class Decoupled(MixturePolicy):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
-        """Return CABS-C with these options over those of the mixture."""
+        """Return a CABS-C expert. Its own `options` override those that it takes from the mixture."""
         raise NotImplementedError
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
-        """Return a bandit of this name with these options over those of the mixture."""
+        """Return the bandit `name` as an expert. Its own `options` override those from the mixture."""
         raise NotImplementedError
 
     def expert_list(self) -> list[Expert]:
-        """Return the experts of the options.
+        """Return the experts that the option `experts` names, in its order.
 
         Raises:
-            PolicyError: an expert has an option that belongs to the mixture.
+            PolicyError: an expert has a `target` other than that of the mixture, or a cabs_c expert has the
+                option `play`.
         """
         target = self.settings.target
         members = []
@@ -748,6 +760,7 @@ class Decoupled(MixturePolicy):
         return members
 
     def mixture_rule(self) -> MixtureRule:
+        """Return the rule by which the policy's options mix the experts (`cabs_d_rule`)."""
         return cabs_d_rule(self.settings, len(self.arms), self.horizon)
 
 
@@ -778,11 +791,19 @@ class CabsD(Decoupled, CompiledPolicy):
         return {name: getattr(self.settings, name) for name in names}
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
+        """Return a CABS-C expert with ridge models.
+
+        Its own `options` override the regression and target of the mixture, which override `cabs_preset`.
+        """
         name = f"cabs_c_linear@{self.settings.cabs_preset}"
         settings = CabsC.parse(name, {**self._regression(), **options})
         return Expert(cabs_c_rule(settings), settings, settings.shares_matrix)
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
+        """Return the bandit `name` of `BANDITS` as an expert with ridge models.
+
+        Its own `options` override the regression and target of the mixture.
+        """
         settings = BANDITS[name].parse(name, {**self._regression(), **options})
         return Expert(bandit_rule(name, settings), settings)
 
@@ -802,6 +823,7 @@ class CabsD(Decoupled, CompiledPolicy):
         self._is_vaw = np.array([expert.model.regression == "vaw" for expert in self.members])
 
     def _check_mu(self, arms: int) -> None:
+        """Raise PolicyError if an expert square_cb has an option mu below this number of arms."""
         for mu in self.tables.square_cb["mu"]:
             check_mu(self.name, float(mu) or None, arms)
 
@@ -823,6 +845,7 @@ class CabsD(Decoupled, CompiledPolicy):
         self.resized()
 
     def resized(self) -> None:
+        """Allocate work space and a memory of one slot for today's arms. Called when their number changed."""
         super().resized()
         k = len(self.arms)
         self._work = new_mixture_work(self.tables, self.rule.copies, k, self.dim)
@@ -835,7 +858,11 @@ class CabsD(Decoupled, CompiledPolicy):
         self.is_shared[:] = False
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
-        """Return models, biases and weights; the rules follow from the options."""
+        """Return the arrays of `MixtureModel`, and {`shared`: list of bool, `gamma_ix`: number}.
+
+        All other parts of the rules follow from the options. gamma_IX is saved because its default depends
+        on the number of arms at the start.
+        """
         shared = [bool(x) for x in self.is_shared]
         return self.model._asdict(), {"shared": shared, "gamma_ix": self.rule.gamma_ix}
 
@@ -862,6 +889,7 @@ class CabsD(Decoupled, CompiledPolicy):
         self.restore_gamma(values)
 
     def layout(self) -> dict[str, states.Field]:
+        """Return {name: field} of the arrays of `MixtureModel`, by which a saved state is checked."""
         m = len(self.members)
         k = len(self.arms)
         return {
@@ -875,6 +903,7 @@ class CabsD(Decoupled, CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Raise PolicyError, with `where` in its text, if `inverse` has a negative number on a diagonal."""
         states.check_variances(where, "inverse", arrays["inverse"])
 
     def add_arm(self) -> None:
@@ -897,6 +926,10 @@ class CabsD(Decoupled, CompiledPolicy):
         )
 
     def remove_arm(self, index: int) -> None:
+        """Remove the arm at `index` from all learnt arrays, and give each arm left a matrix of its own.
+
+        The weights of the experts stay.
+        """
         self.unshare()
         kept = {"joined": np.delete(self.model.joined, index)}
         for name in ("inverse", "theta", "bias", "bias_count"):
@@ -905,12 +938,13 @@ class CabsD(Decoupled, CompiledPolicy):
 
     @property
     def can_resemble(self) -> bool:
+        """Always True: a new arm can start from the estimates of any other arm (`resemble`)."""
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
         """Start the last arm at the estimates of arm `arm`, with the certainty of a few rounds.
 
-        Estimates of utility are multiplied by `margin`.
+        The estimates are multiplied by `margin` if the target is utility, and copied if it is score.
         """
         factor = margin if self.target == "utility" else 1.0
         for m, expert in enumerate(self.members):
@@ -938,6 +972,10 @@ class CabsD(Decoupled, CompiledPolicy):
         )
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a lane in the compiled loop.
+
+        If an arm of the stream comes or goes, every arm first gets its own matrix.
+        """
         if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
             self.unshare()  # arms that come and go see different rows
         super().run(stream, lane, start, stop)
@@ -957,6 +995,11 @@ class CabsD(Decoupled, CompiledPolicy):
         return Choice(int(arm), float(probability), pmf, inputs.rho, memory, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
+        """Update the experts and their weights from the outcome of a past decision.
+
+        The decision's distributions are those that it kept in its memory. Every arm first gets its own matrix
+        if the decision was made while an arm was away.
+        """
         row, arrays = self.outcome_row(decision, outcome, Memory._fields)
         past = self.past(arrays)
         may_unshare = self.is_shared[self.tables.cabs_c["place"]]
@@ -966,5 +1009,9 @@ class CabsD(Decoupled, CompiledPolicy):
         learn(self.parts()._replace(memory=past), row, 0, outcome.arm, 0)
 
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the memory that the decision would have if `arm` had been drawn from `pmf` [K].
+
+        The array `mixture` becomes `pmf`. `reach` and `cover` change only if `arm` is not the decision's arm.
+        """
         is_shared = self.is_shared[self.tables.cabs_c["place"]]
         return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)

@@ -596,7 +596,8 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 def labelled(score: Record) -> Any:
     """Return the value of a score that is an object, in the units of its log, or None if there is no value.
 
-    A category is returned as its label and a boolean as True or False. A comment has no value.
+    A category is returned as its label, and a boolean as True or False unless the log writes a text. A
+    comment or a correction has no value.
     """
     kind = str(score.get("dataType") or score.get("data_type") or "").upper()
     label = next(

@@ -58,7 +58,10 @@ def _has(item: Any, path: str, value: str) -> bool:
 
 
 def _cuts(path: str) -> list[tuple[str, str]]:
-    """Return every division of a path into a beginning and the rest, the longest beginning first."""
+    """Return every division of a path into a beginning and the rest, the longest beginning first.
+
+    A path is divided at each dot outside of brackets, and before each `[path=value]`.
+    """
     ends = [match.start() for match in re.finditer(r"\[[^\[\]]*\]|\.", path) if match[0] == "."]
     ends += [match.start() for match in _CHOICE.finditer(path) if match.start() > 0]
     return [(path[:end], path[end:].removeprefix(".")) for end in sorted(ends, reverse=True)]
@@ -100,9 +103,11 @@ def parsed(value: Any) -> Any:
 
 
 def printed_list(text: str) -> Any:
-    """Return the list or mapping of texts, numbers and objects that Python or NumPy printed, or None.
+    """Return the list or mapping that Python or NumPy printed as this text, or None.
 
-    pandas writes cells that hold lists into a CSV in this way. Texts above `LONGEST_PRINTED` are not read.
+    pandas writes cells that hold lists into a CSV in this way. Only these are read: a mapping whose first key
+    is in single quotes, and a list that begins with a mapping, a list or a text in single quotes. A list that
+    begins with a number gives None, and so does a text of more than `LONGEST_PRINTED` characters.
     """
     start = text.lstrip()[:2]
     if len(text) > LONGEST_PRINTED or start not in ("[{", "{'", "['", "[["):
