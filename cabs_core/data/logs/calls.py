@@ -287,9 +287,10 @@ def failed_by_status(value: Any) -> str:
 
 
 def http_status(value: Any) -> float | None:
-    """Return the number that a status is or begins with, or None.
+    """Return the number that a status is, or that begins a status line, or None.
 
-    `429`, `"429"` and `"429 Too Many Requests"` have the status 429.
+    `429`, `"429"` and `"429 Too Many Requests"` have the status 429. In a status line a space or `_` and a
+    letter follow the number, so `"429: wait"` gives None.
     """
     try:
         return float(str(value))
@@ -596,8 +597,8 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 def labelled(score: Record) -> Any:
     """Return the value of a score that is an object, in the units of its log, or None if there is no value.
 
-    A category is returned as its label, and a boolean as True or False unless the log writes a text. A
-    comment or a correction has no value.
+    A category is returned as its label, and as None if it has no label. A boolean is returned as True or
+    False, but as it stands if the log writes a text. A comment or a correction has no value.
     """
     kind = str(score.get("dataType") or score.get("data_type") or "").upper()
     label = next(
