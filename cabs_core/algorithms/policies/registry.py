@@ -48,7 +48,7 @@ def build_policy(
         arms: names of the K arms; dim: number of context features d; rho: score units per USD.
         offline: `Offline` train split, for policies that start from it (static, warm, mixtures).
         horizon: expected number of rounds, where a setting depends on it (default 10,000).
-        seed, keys: seed of the policy's random streams, or the keys themselves (`rng.stream_keys`).
+        seed, keys: seed of the policy's random streams, or the keys themselves (`streams.stream_keys`).
         binary_share: how binary the scores are, from 0 to 1 (`base.utility.binary_share`).
         **options: options of the policy whose values differ from the preset's.
 

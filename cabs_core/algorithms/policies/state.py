@@ -228,7 +228,7 @@ def names(where: str, values: Any) -> tuple[str, ...]:
 
 
 def stream_keys_of(where: str, keys: Any) -> np.ndarray:
-    """Return a copy of the keys of the random streams, uint64 [12 or more, 2] (`rng.stream_keys`).
+    """Return a copy of the keys of the random streams, uint64 [12 or more, 2] (`streams.stream_keys`).
 
     Raises:
         PolicyError: the keys have another shape or type, or a negative entry.
@@ -237,7 +237,7 @@ def stream_keys_of(where: str, keys: Any) -> np.ndarray:
     if values.dtype.kind not in "iu" or values.ndim != 2 or values.shape[0] < 12 or values.shape[1] != 2:
         raise PolicyError(
             f"{where}: keys have shape {list(values.shape)} of {values.dtype}, expected uint64 [12, 2] as "
-            "`rng.stream_keys` makes them"
+            "`streams.stream_keys` makes them"
         )
     if values.dtype.kind == "i" and (values < 0).any():
         raise PolicyError(f"{where}: keys must not be negative")
