@@ -88,6 +88,6 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
 def tie(text: str) -> str:
     """Return the text in which the spaces before percent signs and around ± are no-break spaces.
 
-    No space is added where the text has none, as in `5%`.
+    No space is added where the text has none, as between a number and `%` without one.
     """
     return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")
