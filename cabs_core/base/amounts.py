@@ -80,3 +80,14 @@ def read_amount(text: str) -> Amount | None:
     if unit is None or units:  # `$1.5 cents` is no amount, `US $0.01 USD` is
         return None
     return Amount(float(match["number"]), unit)
+
+
+def names_unit(text: str) -> bool:
+    """Return True if a text is a number with words before or after it, as `1.5 cents`.
+
+    Examples:
+        >>> names_unit("1.5 cents"), names_unit(" 1.5 "), names_unit("n/a")
+        (True, False, False)
+    """
+    match = _AMOUNT.fullmatch(text.strip())
+    return match is not None and bool(match["before"].strip() or (match["after"] or "").strip())

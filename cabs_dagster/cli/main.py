@@ -45,7 +45,7 @@ def main() -> None:
 
     \f
     Before a command runs, the telemetry of Dagster and of Hugging Face is switched off, unless the
-    environment sets it. The help ends above.
+    environment sets it. click shows only the text above as help.
     """
     os.environ.setdefault("DAGSTER_DISABLE_TELEMETRY", "1")
     os.environ.setdefault("HF_HUB_DISABLE_TELEMETRY", "1")

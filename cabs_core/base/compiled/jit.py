@@ -71,7 +71,7 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
     """Decorate a kernel with `numba.njit`: no GIL, IEEE division (1/0 is inf), cached on disk if possible."""
-    # no caller passes a kernel as a C function, and the code for that takes a twelfth of the compile time
+    # no caller passes a kernel as a C function, so the code for that is not compiled
     options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
     if function is None:
         return lambda f: kernel(f, **options)

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+
+import yaml
 
 from cabs_core.base.errors import counted, listed
 
 #: Characters of a list of names that are shown.
 _SHOWN = 200
-#: Names that YAML reads as texts without quotes, but for `_WORDS`.
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9._/@-]*")
-#: Words that YAML reads as a truth value or as nothing.
-_WORDS = frozenset(("true", "false", "yes", "no", "on", "off", "y", "n", "null"))
 
 
 @dataclass(frozen=True)
@@ -85,16 +81,6 @@ def merging(group: dict[str, int]) -> str:
     names = list(group)
     shown = min(names, key=lambda name: (len(name), name)).strip()
     counts = ", ".join(f"{name!r} {count:,}" for name, count in group.items())
-    merged = f"models: {{{_yaml([shown])}: [{_yaml(names)}]}}"
-    return f"names that look like one model: {counts}. If they are one, merge them: {merged}"
-
-
-def _yaml(names: Iterable[str]) -> str:
-    """Return names as they stand in a YAML list, with quotes if a name needs them."""
-    texts = []
-    for name in names:
-        if _PLAIN.fullmatch(name) and name.casefold() not in _WORDS:
-            texts.append(name)
-        else:
-            texts.append(json.dumps(name, ensure_ascii=False))
-    return ", ".join(texts)
+    # one line, whatever its length
+    merged = yaml.safe_dump({shown: names}, default_flow_style=True, allow_unicode=True, width=float("inf"))
+    return f"names that look like one model: {counts}. If they are one, merge them: models: {merged.strip()}"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from cabs_core.base.amounts import read_amount
+from cabs_core.base.amounts import names_unit, read_amount
 from cabs_core.base.errors import DataError, counted
 from cabs_core.data.endpoints.person_text import HARNESS_BLOCKS
 from cabs_core.data.endpoints.request import chat_text
@@ -338,7 +338,7 @@ def number_column(
             number = as_number(value, column, score_range)
             if number is None:
                 bad.append(row)
-            elif column == "cost" and isinstance(value, str) and _names_unit(value):
+            elif column == "cost" and isinstance(value, str) and names_unit(value):
                 given[row] = number * units
             else:
                 given[row] = number
@@ -365,11 +365,6 @@ def number_column(
             hint = _range_hint(given, score_range, len(wrong))
         raise refuse(row, f"{given[row]:g}", len(wrong), hint)
     return array
-
-
-def _names_unit(text: str) -> bool:
-    """Return True if the text of a cost names a unit, so that it is more than a number."""
-    return re.fullmatch(r"[-+.eE\d]*", text.strip()) is None
 
 
 def _refuse_no_costs(place: Place) -> None:

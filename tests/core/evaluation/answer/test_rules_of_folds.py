@@ -56,6 +56,20 @@ def test_the_best_model_of_a_log_is_compared_with_what_was_played() -> None:
     assert rule_for_all(table, np.full(20, "t")) == {"t": 2}
 
 
+def rule_of_a_small_and_a_large_task(gap: np.ndarray, score: float, copies: int) -> dict[object, int]:
+    """Return the rule for a task of one prompt and a task of twenty, each prompt with copies.
+
+    Args:
+        gap: score of the other model less `score`, the one of today's model, in 21 prompts; the first one is
+            the small task.
+    """
+    scores = np.column_stack([np.full(21, score), score + gap])
+    groups = np.array(["small"] + ["large"] * 20)
+    row = np.repeat(np.arange(21), copies)
+    table = table_of(scores[row].tolist(), [[0.1, 0.1]] * len(row), clusters=row)
+    return rule_for_all(table, groups[row])
+
+
 @pytest.mark.parametrize("copies", [1, 3])
 @pytest.mark.parametrize(("loss", "chosen"), [(0.065, 1), (0.068, 0)])
 def test_a_loss_in_one_prompt_is_drawn_towards_the_gain_in_twenty(
@@ -69,11 +83,7 @@ def test_a_loss_in_one_prompt_is_drawn_towards_the_gain_in_twenty(
     """
     gap = np.full(21, 0.15 - loss)
     gap[0] = -loss
-    scores = np.column_stack([np.full(21, 0.5), 0.5 + gap])
-    groups = np.array(["small"] + ["large"] * 20)
-    row = np.repeat(np.arange(21), copies)
-    table = table_of(scores[row].tolist(), [[0.1, 0.1]] * len(row), clusters=row)
-    assert rule_for_all(table, groups[row]) == {"large": 1, "small": chosen}
+    assert rule_of_a_small_and_a_large_task(gap, 0.5, copies) == {"large": 1, "small": chosen}
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -86,11 +96,7 @@ def test_scattered_gains_count_with_their_own_variance(loss: float, chosen: int,
     """
     gap = 0.45 - loss + 0.3074 * np.tile([1.0, -1.0], 11)[:21]
     gap[0] = -loss
-    scores = np.column_stack([np.full(21, 0.4), 0.4 + gap])
-    groups = np.array(["small"] + ["large"] * 20)
-    row = np.repeat(np.arange(21), copies)
-    table = table_of(scores[row].tolist(), [[0.1, 0.1]] * len(row), clusters=row)
-    assert rule_for_all(table, groups[row]) == {"large": 1, "small": chosen}
+    assert rule_of_a_small_and_a_large_task(gap, 0.4, copies) == {"large": 1, "small": chosen}
 
 
 def test_a_task_without_answers_of_the_other_model_keeps_todays() -> None:
