@@ -125,7 +125,7 @@ class Connections:
 
     @property
     def breakers(self) -> dict[str, Breaker]:
-        """{model: breaker} of the models in the present upstreams file."""
+        """{model: breaker} of the models in the present upstreams file, without models of embeddings."""
         return {name: self.states[name].breaker for name in self.upstreams.models}
 
     def log(self, key: str, work: Callable[[], object]) -> None:
@@ -146,8 +146,9 @@ class Connections:
     async def close(self) -> None:
         """Close the connections, and finish the blocking work that waits.
 
-        Requests that the server has cancelled end first. If the connection of a stream were closed before the
-        stream is cancelled, the row of the stream would say that the upstream broke off.
+        Requests that the server has cancelled have `ENDING` seconds to end first. If the connection of a
+        stream were closed before the stream is cancelled, the row of the stream would say that the upstream
+        broke off.
         """
         await self.slots.wait_for_end(ENDING)
         await self.client.close()

@@ -271,7 +271,10 @@ def _share(part: float, whole: float) -> float | None:
 
 
 def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
-    """Return sentences on the limits of the page's claims.
+    """Return sentences on the limits of the page's claims, of at most three kinds.
+
+    The kinds are propensities that were estimated, policies that cannot be estimated at some rho, and
+    decisions that were left out because they have no score.
 
     Args:
         mart: rows of `mart_off_policy`.
@@ -314,7 +317,10 @@ def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> t
 
 
 def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:
-    """Table of the worst-case bounds of figures over decisions without a score; None if all have scores.
+    """Table of worst-case bounds for two kinds of figures, whatever the scores are that the log lacks.
+
+    The figures are the mean score of every model, and the estimated utility of every policy minus that of the
+    log's choices. None if no decision lacks a score.
 
     Args:
         shown: doubly robust estimates of utility at one rho.

@@ -145,11 +145,13 @@ class LoggedBundle:
             key: idempotency key. None allows one score per decision and source.
 
         Returns:
-            'recorded', 'duplicate' if the same score was given before, or 'conflict' if another score was
-            given before under this key. Only 'recorded' changes anything.
+            'recorded', 'duplicate' if the decision has the same score under this key (without a key: from
+            this source) already, or 'conflict' if it has another score there, or the key was used for another
+            decision. Only 'recorded' changes anything.
 
         Raises:
-            RouterError: the decision is unknown, or the score or cost is out of range.
+            RouterError: the decision is unknown or has as many scores as one may have, or the score or cost
+                is out of range.
         """
         return self.feedback_by(id=decision_id, score=score, cost=cost, source=source, key=key)
 
@@ -264,6 +266,8 @@ class LoggedBundle:
     def finish(self, decision_id: str, *, status: str = "answered", **facts: Unpack[CallFacts]) -> None:
         """Record how the call of a decision ended. A pacer takes the cost into account at once.
 
+        The log stays as it is if it does not hold the decision.
+
         Args:
             status: status of the call, such as those in `rows.SERVED` and `rows.FAILED`.
             **facts: see `CallFacts`.
@@ -271,8 +275,8 @@ class LoggedBundle:
         Raises:
             RouterError: the cost is no finite number >= 0, or a fact is not of `CallFacts`.
         """
-        cost = facts.get("cost")
-        self._spend(cost, status)
+        check_ends(facts)
+        self._spend(facts.get("cost"), status)
         self.log.finish(decision_id, status=status, **facts)
 
     def _spend(self, cost: float | None, status: str) -> None:
@@ -367,11 +371,12 @@ class LoggedBundle:
         return self.log.revision != self.learner.revision
 
     def follow(self, *, again: bool = True) -> int:
-        """Learn what is new in the log, whoever wrote it. Return how many rewards taught the policy.
+        """Learn what is new in the log, whoever wrote it. Return how many new rewards taught the policy.
 
         Args:
-            again: matters if something was taken back. True then learns all of the log again first. False
-                learns nothing and leaves that to the next call.
+            again: matters if something was taken back. True then first learns the log again, as
+                `_learn_again` does. Rewards that are learnt again are not counted. False learns nothing,
+                returns 0 and leaves that to the next call.
         """
         fresh = None
         if self.outdated:
@@ -389,8 +394,10 @@ class LoggedBundle:
             return taught
 
     def _learn_again(self) -> Learner:
-        """Return a learner that has read the log from its beginning.
+        """Return a new learner that has caught up with the log in parts.
 
+        The learner starts from the bundle, which may have learnt the first rewards of this log before it was
+        saved. If there is a checkpoint since the last retraction, the learner starts from the checkpoint.
         Decisions go on meanwhile: after every part the thread sleeps as long as the part took.
         """
         fresh = Learner(self.bundle, self.log, self._learned)

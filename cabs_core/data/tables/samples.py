@@ -82,6 +82,12 @@ class Samples(Table):
         return file.parent.name, match["task"] if match else file.stem
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        """Read the columns for `read`, a row for each document and model. The setting `repeated` is ignored.
+
+        Raises:
+            DataError: a name may mean several metrics, `score` means none, the names mean metrics of several
+                filters, or two files have different documents under one `doc_id` of a task.
+        """
         asked = [n for n in names if n == "score" or (n in self.columns and self._is_metric(n))]
         metrics = {name: self._metric(name) for name in asked}
         filters = {kind for _, kind in metrics.values() if kind is not None}

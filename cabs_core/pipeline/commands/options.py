@@ -51,7 +51,11 @@ policies_option = click.option(
 
 
 def chain_of(pool: str) -> Chain:
-    """Return the chain of a pool, retired or not, over this machine's artifacts."""
+    """Return the chain of a pool, retired or not: its stages, with the artifacts of each on this machine.
+
+    Raises:
+        PoolError: there is no such pool, or its file is invalid.
+    """
     from cabs_core.data.pools.find import find_pool  # noqa: PLC0415  (`cabs --help` is quick)
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain  # noqa: PLC0415  (the same)
 

@@ -96,6 +96,16 @@ def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
     assert seen.follow_budget()[1] == pytest.approx(7e-3) and seen.pacer.calls == 10
 
 
+def test_the_end_of_a_call_that_is_refused_spends_nothing(make_bundle):
+    router = Router.load(make_bundle("carrot"), RouterOptions(budget_per_request=1e-3), log=":memory:")
+    d = router.route("a question")
+    with pytest.raises(RouterError, match="no fact 'colour'"):
+        router.finish(d.id, cost=5e-4, colour="red")
+    assert (router.pacer.calls, router.pacer.spent) == (0, 0.0)
+    router.finish(d.id, cost=5e-4)
+    assert (router.pacer.calls, router.pacer.spent) == (1, 5e-4)
+
+
 def test_a_day_may_begin_with_a_failed_attempt():
     pacer = Pacer(Budget(per_day=1.0), clock=lambda: 0.0)
     assert pacer.spend(1e-3, answered=False) >= 0.0
