@@ -13,7 +13,8 @@ def stream_key(*parts: object) -> np.ndarray:
     """Key uint64 `[2]` of the stream that these parts name.
 
     Args:
-        parts: numbers and texts. Parts with the same text give the same key.
+        parts: numbers and texts, in order. Parts with the same text give the same key. The text of a float
+            has up to 17 significant digits and no `.0`, so 1.0, 1 and "1" are the same part.
     """
     text = "\x1f".join(f"{float(p):.17g}" if isinstance(p, float) else str(p) for p in parts)
     return np.frombuffer(

@@ -268,12 +268,12 @@ def single_models(evidence: Evidence) -> pd.DataFrame:
 
     Columns: model, score (mean), low and high (ends of its 95 % interval), cost (USD per 1,000 requests), and
     front (bool): no other model is at least as cheap and scores at least as high, and is better in one of
-    both.
+    both. If the outcome table has gaps, means are estimates, and a cost that is estimated below 0 is 0.
     """
     problem = evidence.problem
     cells = evidence.real()
     score = cells.score.mean(axis=0)
-    cost = 1000 * cells.cost.mean(axis=0)
+    cost = np.maximum(1000 * cells.cost.mean(axis=0), 0.0)
     frame = pd.DataFrame({"model": problem.arms, "score": score, "cost": cost})
     intervals = [
         score_interval(mean, mean_error(values, clusters=problem.clusters))
@@ -422,8 +422,9 @@ def calibration(evidence: Evidence, bins: int = 10) -> pd.DataFrame:
     """Table of predicted and real scores of all models on the replayed queries, in bins of equal width.
 
     Columns: predicted (mean of the bin), score (mean real score), low and high (ends of its 95 % interval),
-    count. All models of a prompt, and all prompts of a cluster, are one observation. Empty bins and gaps of
-    the table are left out.
+    count (of the scores in the bin). The interval takes the scores of all models on a prompt, and of all
+    prompts of a cluster, as dependent. The bins divide [0, 1], and predictions outside go to the first or the
+    last bin. Empty bins and gaps of the table are left out.
     """
     problem = evidence.problem
     if problem.clusters is None:

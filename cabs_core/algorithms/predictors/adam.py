@@ -15,11 +15,13 @@ def adam_step(
     rate: float,
     tiny: float,
 ) -> None:
-    """Take one step of Adam (beta .9 and .999) in place, in one pass without temporary arrays.
+    """Take one step of Adam (beta .9 and .999) in one pass without temporary arrays.
+
+    The weights and both moments change in place; the gradient does not change.
 
     Args:
         weights, gradient: flat arrays of equal length. first, second: the moments, of the same length.
-        decay: L2 penalty, whose gradient decay x weights is added to `gradient`.
+        decay: L2 penalty. The step follows the sum of `gradient` and decay x weights.
         rate: learning rate, with the bias corrections of both moments. tiny: epsilon, with the correction of
             the second moment.
     """

@@ -54,13 +54,15 @@ def write(
 def read(folder: Path, names: Collection[str], verify: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return meta.json and {name: array} of a folder that `write` wrote; arrays are mapped into memory.
 
-    The key "static_scores" of the arrays holds {name: array}.
+    The key "static_scores" of the arrays holds {name: array}. Only the arrays that meta.json names are read:
+    other files in the folder are ignored.
 
     Args:
         names: names of all arrays that a problem can have. verify: True to compare the hash of every array.
 
     Raises:
-        ProvenanceError: a file is missing, unreadable or changed, or meta.json names other arrays.
+        ProvenanceError: meta.json or the file of an array is missing or unreadable, meta.json names an array
+            that is not in `names` or lies outside the folder, or, with `verify`, an array has changed.
     """
     meta = _read_meta(folder)
     values: dict[str, Any] = {"static_scores": {}}

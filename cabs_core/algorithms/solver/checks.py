@@ -98,7 +98,7 @@ def check_arms(arms: object) -> int:
     """Return the number of arms as an int of at least 1.
 
     Raises:
-        SolverError: `arms` is no whole number from 1 to `MOST_ARMS`.
+        SolverError: `arms` is no integer of Python or NumPy, as 3.0 or True, or is not from 1 to `MOST_ARMS`.
     """
     if isinstance(arms, bool) or not isinstance(arms, (int, np.integer)) or arms < 1:
         raise SolverError(f"the number of arms must be an integer of at least 1; got {str(arms)[:80]!r}")

@@ -82,9 +82,16 @@ def apply_pool(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
 
 def with_later(outcomes: Outcomes, later: Outcomes) -> Outcomes:
-    """Return the outcomes with those of the models' later versions, on the queries that both have.
+    """Return the queries that both have, with the models' later versions in fields beside the outcomes.
 
-    Later costs are multiplied by the factors that rescaled the earlier ones.
+    Arms, scores and costs stay as in `outcomes`. Scores, costs and latencies of `later` become the fields
+    `later_scores`, `later_costs` and `later_latencies`, with one column for each arm. Later costs are
+    multiplied by the factors that rescaled the earlier ones. The report counts the queries that `later` lacks
+    (`queries_without_later`).
+
+    Args:
+        outcomes: outcomes of the models before the change.
+        later: outcomes of their later versions, in the same order of the models.
 
     Raises:
         DataError: the two have no query in common.
@@ -113,7 +120,8 @@ def _chosen(raw: RawOutcomes, pool: ModelPool) -> Outcomes:
 
     Raises:
         DataError: the pool names no models, and the source has only one; the source lacks a model or task
-            that the pool names; a cost cannot be computed; or an incomplete query is refused.
+            that the pool names; costs cannot be computed (`_with_costs`); an incomplete query is refused; or
+            no query is complete.
     """
     names = pool.source_names()
     if names is not None:
@@ -144,8 +152,13 @@ def _with_costs(raw: RawOutcomes, pool: ModelPool) -> RawOutcomes:
     constants replace the costs of the table, or with `missing: price` only fill in those that scored calls
     lack.
 
+    A computed cost is nan if a token count that it needs is missing. The report counts scored calls of this
+    kind by model, as `calls_without_tokens`, unless prices only fill in.
+
     Raises:
-        DataError: a price or a token count is missing that a cost needs.
+        DataError: a model has neither price nor constant; all input (or output) tokens of a model are unknown
+            although their price is not 0; or, with `missing: error`, one count of a scored call is. Prices
+            that only fill in raise no error.
     """
     if raw.costs is None or np.isnan(raw.costs).all():
         given = None
@@ -178,7 +191,8 @@ def priced(raw: RawOutcomes, pool: ModelPool, *, every_model: bool = True) -> np
     neither price nor constant.
 
     Raises:
-        DataError: with `every_model`, a model has no price, or its tokens are all unknown.
+        DataError: with `every_model`, a model has neither price nor constant, or all its input (or output)
+            tokens are unknown although their price is not 0.
     """
     without = [arm for arm in raw.arms if arm not in pool.prices and arm not in pool.cost_per_call]
     if without and every_model:

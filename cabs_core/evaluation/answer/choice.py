@@ -83,7 +83,7 @@ def play_shares(plays: pd.DataFrame, query_ids: np.ndarray, models: Sequence[str
     Args:
         plays: rows of `evaluation.replay.held_out.validation_plays`; rows of other queries do not count.
         query_ids: `[n]` names of the queries of a table. Queries that were not played get a row of NaN.
-        models: names of the K models.
+        models: names of the K models, which include every model of the plays.
     """
     plays = plays[plays["query_id"].astype(str).isin(query_ids.astype(str))]
     places = pd.Index(query_ids.astype(str)).get_indexer(plays["query_id"].astype(str))

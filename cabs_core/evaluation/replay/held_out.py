@@ -29,7 +29,7 @@ def validation_plays(
     seed: int = 0,
     latency_weight: float = 0.0,
 ) -> pd.DataFrame:
-    """Replay every policy at every rho over the validation queries of each fold.
+    """Replay every policy at every rho over the validation queries of each fold, and count its plays.
 
     If a policy cannot be played at a rho, it has no rows at this and the later rhos of the fold.
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -9,6 +10,8 @@ import pandas as pd
 import pytest
 from fake_replays import SKILL, fake_problem
 
+from cabs_core import synthetic_problem
+from cabs_core.algorithms.problem.gaps import real_values
 from cabs_core.report import build_report
 from cabs_core.report import evidence as facts
 from cabs_core.report.banners import limits
@@ -89,6 +92,19 @@ def test_single_models_are_means_of_the_outcome_table(evidence, outcomes):
             (means["cost"] <= means.loc[m.model, "cost"]) & (means["score"] > means.loc[m.model, "score"])
         ]
         assert m.front == better.empty
+
+
+def test_a_cost_that_is_estimated_below_0_is_0():
+    problem = synthetic_problem(n=60, K=3, d=4)
+    observed = np.zeros((60, 3))
+    observed[np.arange(60), np.arange(60) % 3] = 1.0
+    too_dear = problem.predicted_costs.copy()
+    too_dear[::3, 0] *= 3.0
+    gaps = replace(problem, observed=observed, predicted_costs=too_dear)
+    models = facts.single_models(facts.Evidence(gaps, folders={}, prompts={})).set_index("model")
+    cheapest = models.loc[problem.arms[0]]
+    assert real_values(gaps, 0.0).cost[:, 0].mean() < 0
+    assert cheapest["cost"] == 0.0 and cheapest["front"]
 
 
 def test_routing_by_task_shares_and_propensities_from_the_raw_rounds(evidence, rounds):

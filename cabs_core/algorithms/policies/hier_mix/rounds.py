@@ -259,8 +259,11 @@ def fill_values(
 
 @kernel
 def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray, out: np.ndarray) -> None:
-    """Fill out [1 + singles] with the probabilities to draw the average of the trusting models, and each
-    other model.
+    """Fill out [1 + singles] with the probabilities to draw the choices of `fill_choice`.
+
+    The first entry is for the average of the trusting models, each further one for a model that distrusts the
+    order of the arms. They are proportional to the weights. While the anchored model has at least the weight
+    of every distrusting model, the weights are raised to the power `inverse_temperature` first.
 
     Args:
         logs: work space of that size.
@@ -361,11 +364,13 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
 
 @kernel
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
-    """Return the arm of a probe with probability 1/2 if `probe_of` finds a probe, otherwise `arm`.
+    """Return the arm of a probe with probability 1/2 if there is a probe that the purse pays for, else `arm`.
 
-    pmf [K] in work is changed to the probabilities with the probe. The purse, which is the expected utility
-    that may still be spent on probes, gains `constants.changes` in every call up to MOST, and pays for a
-    probe that is played.
+    A probe plays an arm that seems worse than the best one, to find out if the model behind it has become
+    better. `probe_of` selects the probe. pmf [K] in work is changed to the probabilities with the probe.
+
+    The purse, which is the expected utility that may still be spent on probes, gains `constants.changes` in
+    every call up to MOST, and pays for a probe that is played.
     """
     changes = parts.changes
     work = parts.work
@@ -397,11 +402,11 @@ def surprise(score: float, predicted: float, clip: float) -> float:
 
 @kernel
 def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: float, parts: Parts) -> None:
-    """Update all models, their weights and the alarm by an outcome of `arm`, whose static prediction is
-    `base`.
+    """Update all models, their weights, the alarm and the belief about a change of `arm` by its outcome.
 
-    The alarm gains the surprise of the mixture's prediction, divided by the dispersion, less ALLOWANCE, and
-    never falls below 0.
+    base, ease: static prediction of the score of `arm`, and ease of the query (`Data`). The belief about a
+    change is updated only if `constants.changes` is above 0. The alarm gains the surprise of the mixture's
+    prediction, divided by the dispersion, less ALLOWANCE, and never falls below 0.
     """
     constants = parts.constants
     changes = parts.changes
