@@ -121,7 +121,7 @@ class Keeper:
         """Learn the new rows of the log. If scores were retracted, start a thread that learns all rows again.
 
         New rows are then left to that thread. Only one such thread runs at a time, and the next one starts
-        after a pause (`_relearn`).
+        after a pause (`_relearn`). After another retraction new rows wait for the end of the pause.
         """
         router = self.router
         router.follow(again=False)
@@ -159,7 +159,7 @@ class Keeper:
         self._noted_shared_text = is_shared
 
     def _file_stamps(self) -> list[tuple[int, int, int]] | None:
-        """Return (inode, time of change in ns, size) of each file, or None if a file is missing now."""
+        """Return (inode, time of modification in ns, size) of each file, or None if a file is missing now."""
         try:
             stats = [path.stat() for path in self.files]
         except OSError:

@@ -25,7 +25,8 @@ class Workers(Multiprocess):
 
     The server ends if a worker ends before any worker was ready: its application cannot be made, and uvicorn
     alone would start the worker again without end. A worker that ends later is started again until it
-    succeeds, since its cause may pass, such as a database that is away; meanwhile the others answer.
+    succeeds, since its cause may pass, such as a database that is away; meanwhile the others answer. Only a
+    worker that ends with uvicorn's own exit code `STARTUP_FAILURE` ends the server at any time.
 
     Attributes:
         was_ready: True once a worker was ready to answer.
@@ -149,7 +150,7 @@ def ends_at_once() -> Iterator[None]:
 def address_of(text: str | None) -> tuple[str, int] | None:
     """Return (host, port) of HOST:PORT, [HOST]:PORT or PORT, or None if the text is None or empty.
 
-    The host of PORT alone is this machine.
+    The host of PORT or :PORT alone is 127.0.0.1, this machine. A port lies in 1..65535.
 
     Raises:
         RouterError: the text has another form.

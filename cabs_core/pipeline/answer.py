@@ -89,10 +89,10 @@ def _people(chain: Chain, table: Outcomes) -> np.ndarray | None:
 
 
 def _validation_plays(chain: Chain) -> pd.DataFrame | None:
-    """Return the policies' plays on the validation queries of every fold, or None if there are none.
+    """Return the policies' plays on the validation queries of every fold.
 
-    Plays from an earlier division into folds do not count: their policies were fitted on prompts that are now
-    held out.
+    Return None if there are no plays, or if all of them are from an earlier division into folds: their
+    policies were fitted on prompts that are now held out.
     """
     router = chain.stage("router")
     record = chain.store.record(router.parts)

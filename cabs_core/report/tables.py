@@ -83,7 +83,10 @@ class PageTable:
     note: str = ""
 
     def csv(self) -> str:
-        """Return the table as CSV text: one header row, plain numbers, a column for each standard error."""
+        """Return the table as CSV text: one header row, plain numbers, a column for each standard error.
+
+        A standard error is written as the page shows it, without the sign ±.
+        """
         extra = [any(row[i].small for row in self.rows) for i in range(len(self.headers))]
         names = self.flat_headers()
         header = []
@@ -125,7 +128,8 @@ def table_of(
     """Return a table with a row for each record, or None if there are no records.
 
     Args:
-        columns: {header: function that makes the cell of a record}.
+        columns: {header: function that makes the cell of a record}. A header may be (title of its group,
+            header).
     """
     rows = [[cell(record) for cell in columns.values()] for record in records]
     if not rows:
@@ -164,7 +168,7 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
     Args:
         value: the number. If it is None or NaN, the cell shows an en dash.
         digits: decimals.
-        signed: write a plus sign before numbers above 0, and no sign before numbers that are rounded to 0.
+        signed: write a plus sign before numbers above 0. A number that is rounded to 0 never has a sign.
         prefix: text before the number, such as "$".
         look: further fields of `TableCell`.
     """
@@ -172,7 +176,7 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
         return TableCell("–", "", **look)
     value = float(value)
     text = f"{value:{'+' if signed else ''},.{digits}f}".replace("-", "−")
-    if signed and round(value, digits) == 0:
+    if round(value, digits) == 0:
         text = f"{0:.{digits}f}"
     return TableCell(prefix + text, value, **look)
 
@@ -183,7 +187,10 @@ def signed_text(value: float, digits: int = 3) -> str:
 
 
 def error_text(value: float, digits: int = 3) -> str:
-    """Return a standard error as text, with one more decimal if it would otherwise read as zero."""
+    """Return a standard error as text, with one more decimal if a small error would read as zero.
+
+    An error of exactly 0 has `digits` decimals.
+    """
     return f"{value:.{digits + (0 < value < 0.5 * 10.0**-digits)}f}"
 
 
@@ -236,7 +243,7 @@ def _times(share: float) -> str:
 
 
 def saving(share: Any) -> TableCell:
-    """Cell with the words of `saving_text`, sorted by the share."""
+    """Cell with the words of `saving_text`, sorted by the share; an en dash if the share is not known."""
     text = saving_text(share)
     return TableCell(text or "–", float(share) if text else "")
 

@@ -53,7 +53,7 @@ class Routed:
         probabilities: probability of every model, {model: share}.
         rho: the cost sensitivity that was used, score units per USD.
         chosen: the policy's own choice. `model` may differ after exploration, in shadow or in guarded mode.
-        explored: True if the exploration floor drew the model.
+        explored: True if the exploration floor drew the model uniformly.
         available: the models that `model` was drawn from.
         kept: id of the earlier decision whose model this turn of a conversation kept. None if the model was
             drawn.

@@ -52,7 +52,8 @@ class _Draw(NamedTuple):
         decision: the policy's decision, with the model and the probabilities of the final draw.
         target: probabilities `[K]` that the policy itself wanted.
         choice: index of the policy's own choice.
-        explored: True if the exploration floor drew the model.
+        explored: True if the exploration floor drew the model uniformly. The draws of the floor by which a
+            guarded router tries the side that does not answer are False.
     """
 
     decision: Decision
@@ -314,8 +315,9 @@ class Router(LoggedBundle):
     def _draw(self, request: Request, usable: np.ndarray | None, name: str) -> _Draw:
         """Let the policy decide, then apply the router's mode and the exploration floor.
 
-        The mode `shadow` plays the fallback. The mode `guarded` plays the fallback until scores show that the
-        policy earns more. If the fallback may not be drawn, both modes act as the mode `route`.
+        The mode `shadow` plays the fallback and has no floor. The mode `guarded` plays the fallback unless
+        scores show that the policy earns more. If the fallback may not be drawn, both modes act as the mode
+        `route`.
 
         Args:
             usable: bool `[K]` of the models that may be drawn. None if all may.

@@ -21,7 +21,7 @@ class EdgeRule(NamedTuple):
     In terms of the affinity R, (1 - R)/2 = g and (1 + R)/2 = 1 - g.
 
     Attributes:
-        constant_edge: probability of every edge, or a negative number if it depends on g.
+        constant_edge: probability of every edge, or a negative number if the probability depends on g.
         is_similarity: True to take 1 - g in place of g.
         is_sigmoid: True to apply the logistic function sigma.
     """
@@ -44,6 +44,8 @@ GRAPHS = {
 @kernel
 def edge_probability(rule: Any, score_i: float, score_j: float) -> float:
     """Return the probability of an edge between two different arms with these predicted scores.
+
+    The difference g of the scores counts as at most 1.
 
     Args:
         rule: an `EdgeRule`, or a record with its fields.
@@ -69,10 +71,11 @@ def sample_graph(
     graph: np.ndarray,
     expected: np.ndarray,
 ) -> None:
-    """Draw the graph of round t into `graph` [K, K] (0.0 or 1.0) and its expectation into `expected` [K, K].
+    """Draw the graph of round t into `graph` [K, K] and its expectation into `expected` [K, K].
 
-    Every ordered pair has its own uniform draw, number i K + j of round t in the stream GRAPH. Under a rule
-    with a constant edge probability nothing is drawn, and `graph` equals `expected`.
+    Entries of `graph` are 0.0 or 1.0. Every ordered pair has its own uniform draw, number i K + j of round t
+    in the stream GRAPH. Under a rule with a constant edge probability nothing is drawn, and `graph` equals
+    `expected`.
 
     Args:
         rule: an `EdgeRule`, or a record with its fields.

@@ -142,7 +142,8 @@ def learn_played_arm(parts: Any, data: RidgeData, row: int, arm: int, slot: int)
     """Add the row (context, target) to the model of the played arm.
 
     Args:
-        parts: NamedTuple of a bandit with a field `models`.
+        parts: NamedTuple of a bandit with a field `models`, whose arms do not share a matrix.
+        row: index of the query in `data`. arm: the played arm. slot: not used.
     """
     models = parts.models
     x = data.contexts[row]
@@ -224,6 +225,7 @@ class RidgePolicy(CompiledPolicy):
         self._set_models(np.array(arrays["inverse"]), np.array(arrays["theta"]), is_shared=is_shared)
 
     def layout(self) -> dict[str, states.Field]:
+        """Return {name: shape and limits} of the arrays of `state`, by which saved files are checked."""
         k = len(self.arms)
         return {
             "inverse": states.learnt(k, self.dim, self.dim),
@@ -231,6 +233,14 @@ class RidgePolicy(CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
+        """Check that no saved inverse matrix has a negative entry on its diagonal.
+
+        Args:
+            where: name of the file or state in the error message. arrays: the arrays of `state`.
+
+        Raises:
+            PolicyError: an entry on a diagonal is negative.
+        """
         states.check_variances(where, "inverse", arrays["inverse"])
 
     def add_arm(self) -> None:
@@ -244,6 +254,7 @@ class RidgePolicy(CompiledPolicy):
         )
 
     def remove_arm(self, index: int) -> None:
+        """Remove the model of the arm at `index`."""
         self.unshare()
         inverse = np.delete(self.models.inverse, index, axis=0)
         theta = np.delete(self.models.theta, index, axis=0)
@@ -251,6 +262,7 @@ class RidgePolicy(CompiledPolicy):
 
     @property
     def can_resemble(self) -> bool:
+        """Always True: a new arm can start at the estimate of another arm."""
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
@@ -278,6 +290,7 @@ class RidgeBandit(RidgePolicy):
         """Return a NamedTuple for the kernel `decide`, with the field `models`."""
 
     def resized(self) -> None:
+        """Allocate `pmf` and other work space anew, after `start` or a change of the number of arms."""
         k = len(self.arms)
         self.pmf = np.zeros(k)
         self._no_targets = np.zeros((1, k))
@@ -287,8 +300,10 @@ class RidgeBandit(RidgePolicy):
         return stream.once(f"ridge:{self.target}:{self.rho!r}", partial(ridge_data, stream, self.target))
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
-        """Return the fields of the memory: the context, and `baseline`, the clipped predicted utilities,
-        which explain a decision.
+        """Return the fields that are remembered of a decision: `context` and `baseline`.
+
+        `learn` reads the context. `baseline` has the predicted utilities of `arms` arms, clipped to [0, 1],
+        which explain the decision.
         """
         return {"context": states.Field((self.dim,)), "baseline": states.probabilities(arms)}
 
@@ -307,6 +322,7 @@ class RidgeBandit(RidgePolicy):
         return Choice(int(arm), float(probability), self.pmf.copy(), rho, memory)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
+        """Add the outcome to the model of the played arm, with the context that `choose` remembered."""
         if self.target == "score":
             target = outcome.score
         else:

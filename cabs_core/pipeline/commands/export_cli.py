@@ -118,13 +118,16 @@ def export(
     calls: tuple[str, ...],
     anyway: bool,
 ) -> None:
-    """Write what a pool's answer recommends: a router, a table of rules, or a sentence to keep or switch.
+    """Write what a pool's answer recommends: a router or a table of rules; print advice to keep or switch.
 
-    A router is a folder with everything from a prompt's text to a decision. Of a table with folds it is
-    fitted on all rows. Exit code 1 where nothing may be recommended, unless --rung or --anyway is given.
+    A router is a folder with everything from a prompt's text to a decision. If the table has folds, the
+    router is fitted on all rows, but with --rho alone on those of the first fold. If nothing may be
+    recommended, the command ends with exit code 1 unless --rung or --anyway is given. --policy, --rho and
+    --cold write a router without a recommendation.
 
-    With the pool's own settings it is the router that `cabs run` made and checked, if that is up to date. A
-    router that is already at OUT is kept beside it; `cabs rollback` brings it back.
+    With --policy or --rho the router that `cabs run` made is taken if it is up to date, has the wanted
+    settings and was fitted on the wanted rows. Otherwise a router is built. A router that is already in the
+    folder OUT is kept beside it, and `cabs rollback` brings it back.
     """
     import tempfile
 
@@ -224,10 +227,12 @@ def export(
 
 
 def _check_no_router_options() -> None:
-    """Check that no option of a router stands beside --table on the command line, --encoder excepted.
+    """Check that no option of a router stands beside --table on the command line.
+
+    --encoder is not checked. --prompts and --anyway are options of a table, too.
 
     Raises:
-        click.UsageError: there is such an option.
+        click.UsageError: an option of a router is given.
     """
     context = click.get_current_context()
     others = ("goal", "cold", "models", "rung", "policy", "rho", "epsilon", "mode", "free")
@@ -245,7 +250,16 @@ def _write_table(
     prompts: bool,
     anyway: bool,
 ) -> None:
-    """Print a pool's routing table in the form of a gateway, or write it if --out is given."""
+    """Print a pool's routing table in the form of a gateway, or write the table to a file if --out is given.
+
+    Args:
+        form: name of the gateway, or `json`. calls: texts MODEL=NAME, names of models at the gateway.
+        prompts: keep prompts as examples of the tasks.
+        anyway: write the table although it is of older data or its rules may not be recommended.
+
+    Raises:
+        click.UsageError: no pool is named, a text of `calls` is not valid, or `out` is a folder or a URL.
+    """
     from cabs_core.base.atomic import write_text
     from cabs_core.pipeline.routing import table_of
     from cabs_core.report.gateways import FORMATS, about
@@ -277,7 +291,11 @@ def _write_table(
 
 
 def _standing(pool: str | None, manifest: Manifest) -> str:
-    """Return the advice of the pool's report on a router, empty for a router of prices alone."""
+    """Return the report's advice in words, such as its headline, or why the report has none.
+
+    The text also says so if the report judged another policy than that of the manifest. It is empty if the
+    manifest is that of a router of prices alone.
+    """
     from cabs_core.pipeline.standing import standing
 
     if manifest.provenance.get("cold"):
@@ -359,7 +377,8 @@ def _measured(pool: str | None, *, free: tuple[str, ...], prompts: bool, anyway:
     """Return a `_Make` that gives the bundle of a pool whose chain has run.
 
     The bundle that the chain made is taken if it is fresh and has the wanted options, and no judgement is to
-    be written into it. Otherwise a bundle is built in the folder that `_Make` is given.
+    be written into it. Otherwise a bundle is built in the folder that `_Make` is given. A policy that is
+    named for a table with folds is always fitted anew, on all rows.
 
     Args:
         free: models that cost nothing. prompts: keep the prompts in the bundle.

@@ -354,6 +354,7 @@ def test_cells():
     assert estimate(0.25, 0.0).small == "± 0.000" and estimate(0.25, 0.012).small == "± 0.012"
     assert estimate(0.12345, 0.0042).text == "0.123" and estimate(0.12345, 0.0042).small == "± 0.004"
     assert number(-0.0001, 3, signed=True).text == "0.000" and number(-1.5, 1).text == "−1.5"
+    assert number(-0.0001, 3).text == "0.000" and number(-0.4, 0, prefix="$").text == "$0"
     assert number(None).text == "–" and number(float("nan")).raw == "" and percent(-0.001).text == "0 %"
     assert percent(0.256, 1).text == "25.6 %" and words(None).text == "–"
 
