@@ -80,11 +80,16 @@ class Lead:
 
     @classmethod
     def from_dict(cls, state: dict[str, Any]) -> Lead:
-        """Return the lead whose `to_dict` this is.
+        """Return the lead whose `to_dict` returned the state.
 
         Raises:
-            TypeError: a key is unknown. KeyError: a key is missing.
+            KeyError: a key of the state or of one of its sides is missing or unknown.
         """
+        expected = cls().to_dict()
+        pairs = [(state, expected), *((state[side], expected[side]) for side in ("policy", "fallback"))]
+        for given, known in pairs:
+            if set(given) != set(known):
+                raise KeyError(f"the lead has the keys {sorted(given)}; expected {sorted(known)}")
         sides = {side: WeightedMean(**state[side]) for side in ("policy", "fallback")}
         return cls(routes=bool(state["routes"]), n=int(state["n"]), **sides)
 
@@ -113,7 +118,9 @@ class Lead:
     def add(self, policy_weight: Any, fallback_weight: Any, utility: Any) -> None:
         """Add a utility to both sides, each with its weight, and decide anew which side answers.
 
-        The side that was not played has weight 0.
+        The side that was not played has weight 0. Once both sides have at least `LEAST_PLAYS` effective
+        plays, the policy starts to answer if its lead exceeds `STARTS_AT` standard errors. A policy that
+        answers stops if the fallback leads by more than `STOPS_AT` standard errors.
         """
         self.n += 1
         self.policy.add(policy_weight, utility)
@@ -154,7 +161,8 @@ def initial_lead(evidence: Mapping[str, float]) -> Lead:
 def overlap_weights(arm: int, fallback: int, target: np.ndarray, pmf: np.ndarray) -> tuple[float, float]:
     """Return the weights of a play on the policy's side and on the fallback's side; at most one is not 0.
 
-    A decision whose log could not have played one of the two sides has no weight.
+    Both weights are 0 if the policy wanted only the fallback, or if the log could not have played one of the
+    two sides.
 
     Args:
         arm: the model that was played.

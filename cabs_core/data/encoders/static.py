@@ -226,7 +226,7 @@ def _transformer_of(encoder: Encoder) -> Encoder:
     """Return the settings of the transformer to distil: name and revision, no normalisation, else defaults.
 
     Raises:
-        EncoderError: `encoder.of` names an encoder that is no transformer.
+        EncoderError: `encoder.of` names a known encoder that is no transformer. An unknown name passes here.
     """
     assert encoder.of is not None  # the settings give it a default
     record = encoder_record(encoder.of)

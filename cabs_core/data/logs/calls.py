@@ -147,6 +147,10 @@ class Format:
         """Return the format with the places that `columns` of the pool file names for rules.
 
         A named place replaces all places of the rule. A rule with the place None is switched off.
+
+        Args:
+            chosen: {rule: dotted path or None}, for the rules `kind`, `status`, `error`, `cached` and
+                `usage`. Other keys are ignored.
         """
 
         def places(rule: str, default: Paths) -> Paths:
@@ -326,28 +330,34 @@ RULES: tuple[Callable[[LoggedCall, Format], str], ...] = (
 
 
 def prompt_of(value: Any, *, body: bool = False) -> str | None:
-    """Return the text by which a request with this value would be routed, or None if nothing was said.
+    """Return the text of the last message of a person, or None if no message holds such a text.
 
-    A text of `_REDACTED`, which a tool writes in place of a prompt, says nothing.
+    A server routes by this text unless its option `route_by` has another value. None is also returned for a
+    text of `_REDACTED`, which a tool writes in place of a prompt.
 
     Args:
         value: messages, a request that holds messages, either of them as JSON in a text, or the text itself.
         body: True if the value is a request as JSON. JSON that cannot be parsed was cut off, and has no text.
     """
+    text = _last_text(value, body=body)
+    if text is None or text.strip().casefold() in _REDACTED:
+        return None
+    return text
+
+
+def _last_text(value: Any, *, body: bool) -> str | None:
+    """Return the text of the last message of a person as it stands in the log; see `prompt_of`."""
     if isinstance(value, str) and value.lstrip()[:1] in ("{", "["):
         inner = parsed(value)
         if not inner or (body and isinstance(inner, str)):
             return None
-        if isinstance(inner, Mapping) or body:
-            text = chat_text(inner)
-            if text is not None or body:
-                return text
-            return chat_text(value)
+        if body:
+            return chat_text(inner)
+        text = chat_text(inner) if isinstance(inner, Mapping) else None
+        if text is not None:
+            return text
     if isinstance(value, str | Mapping | list) and value:
-        text = chat_text(value)
-        if text is None or text.strip().casefold() in _REDACTED:
-            return None
-        return text
+        return chat_text(value)
     return None
 
 
@@ -411,10 +421,11 @@ def _usage_blocks(call: LoggedCall, form: Format) -> list[dict[str, Any]]:
 
 
 def price_unknown(call: LoggedCall, form: Format) -> bool:
-    """Return True if the cost of a call is not known although the log may have a number.
+    """Return True if the cost that the log has for a call is not to be believed.
 
     Most tools write 0 for a call whose price they do not know. A cost of 0 is therefore believed only if
-    `zero_is_free` is set or the log says that the call had no tokens.
+    `zero_is_free` is set or the log says that the call had no tokens. No cost is believed if `unpriced` is
+    True for the call. A call for which the log has no cost otherwise gives False.
     """
     if form.unpriced(call):
         return True
@@ -577,7 +588,8 @@ def named(scores: Any) -> list[tuple[str, Any]]:
 
     Args:
         scores: a list of objects with a name and a value, a mapping of names to values, or a single value,
-            which gets the name `score`. Each may be JSON in a text.
+            which gets the name `score`. A list or a mapping may be JSON in a text; any other text is a single
+            value and stays a text. Scores without a value are left out.
     """
     if isinstance(scores, str) and scores.lstrip()[:1] in ("[", "{"):
         scores = parsed(scores)

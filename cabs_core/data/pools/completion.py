@@ -21,8 +21,8 @@ def complete_pool(ctx: Any, param: Any, incomplete: str) -> list[str]:
 def complete_policies(ctx: Any, param: Any, incomplete: str) -> list[str]:
     """Return completions of the last name in a list of policies separated by commas.
 
-    The policies are those of the pool that the command line names, or all if it names none. Policies that
-    are in the list already are left out.
+    If the command line names a valid pool, the policies are those of the pool, otherwise all policies of the
+    catalog. Policies that are in the list already are left out.
     """
     from cabs_core.base.catalog.policies import all_policies
 

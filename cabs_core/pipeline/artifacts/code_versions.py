@@ -29,7 +29,10 @@ LOADED_WHOLE = ("cabs_core.data.logs.formats",)
 
 @cache
 def module_file(module: str) -> Path | None:
-    """Return the file of a module of `cabs_core` without importing it, or None for any other module."""
+    """Return the file of a module of `cabs_core` without importing it.
+
+    Return None if `cabs_core` has no such module, and for modules of other packages.
+    """
     package, *rest = module.split(".")
     if package != PACKAGE:
         return None
@@ -185,15 +188,18 @@ def closure(modules: Iterable[str], stop: Iterable[str] = ()) -> dict[str, Path]
     """Return {module: file} of the modules of `cabs_core` that can be reached from `modules`.
 
     Args:
+        modules: where to start, as names or as `package.*`. Modules of other packages are left out.
         stop: modules that are left out, with everything that only they import.
 
     Raises:
-        LookupError: a starting module does not exist, or there is none. No change would then be noticed.
+        LookupError: `cabs_core` lacks a starting module, or none was named. No change would then be noticed.
     """
-    queue = [name for module in modules for name in expand(module)]
-    missing = [module for module in queue if module_file(module) is None and module.startswith(PACKAGE)]
-    if missing or not queue:
+    starts = list(modules)
+    own = [module for module in starts if module.partition(".")[0] == PACKAGE]
+    missing = [module for module in own if module_file(module.removesuffix(".*")) is None]
+    if missing or not starts:
         raise LookupError(f"code version: no such module: {', '.join(missing) or 'none was named'}")
+    queue = [name for module in own for name in expand(module)]
     excluded = {name for module in stop for name in expand(module)}
     reached: dict[str, Path] = {}
     while queue:
@@ -222,16 +228,29 @@ def code_version(
         extra: further value, whose `repr` counts.
 
     Raises:
-        LookupError: a starting module does not exist.
+        LookupError: `cabs_core` lacks a starting module, or none was named.
+        ModuleNotFoundError: a starting module of another package does not exist or has no file.
     """
     digest = hashlib.sha256()
     before = len(_known())
     for name, path in sorted(closure(modules, stop).items()):
         digest.update(f"{name}={read_source(path).behaviour};".encode())
     _keep_known(before)
-    specs = [find_spec(m) for m in modules if m.partition(".")[0] != PACKAGE]
-    for path in sorted([*files, *(Path(s.origin) for s in specs if s and s.origin)]):
+    others = [_file_elsewhere(module) for module in modules if module.partition(".")[0] != PACKAGE]
+    for path in sorted([*files, *others]):
         digest.update(f"{path.name}=".encode() + hashlib.sha256(path.read_bytes()).digest())
     if extra is not None:
         digest.update(repr(extra).encode())
     return digest.hexdigest()[:12]
+
+
+def _file_elsewhere(module: str) -> Path:
+    """Return the file of a module of another package. The packages around the module are imported.
+
+    Raises:
+        ModuleNotFoundError: the module does not exist or has no file.
+    """
+    spec = find_spec(module)
+    if spec is None or spec.origin is None:
+        raise ModuleNotFoundError(f"code version: no such module: {module}", name=module)
+    return Path(spec.origin)

@@ -37,6 +37,10 @@ class OffPolicySummary(Summary):
     estimates: list[dict[str, Any]]
 
     def shown(self) -> dict[str, Any]:
+        """Return {name: value} for people: numbers of rows and decisions, `read`, `refused`, `table`.
+
+        The table is the list of estimates.
+        """
         figures = {"decisions": self.decisions, "read": self.read, "refused": self.refused}
         return {**super().shown(), **figures, "table": self.estimates}
 

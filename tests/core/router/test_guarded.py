@@ -100,6 +100,19 @@ def test_a_lead_goes_on_from_its_file_as_if_nothing_had_happened():
     assert played(0.1, 200, seed=5, lead=again).to_dict() == played(0.1, 200, seed=5, lead=once).to_dict()
 
 
+def test_a_lead_with_a_missing_or_unknown_key_is_refused():
+    for change in (
+        lambda state: state.pop("n"),
+        lambda state: state.update(side=1),
+        lambda state: state["policy"].pop("weight"),
+        lambda state: state["fallback"].update(plays=1.0),
+    ):
+        state = Lead().to_dict()
+        change(state)
+        with pytest.raises(KeyError, match="expected"):
+            Lead.from_dict(state)
+
+
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1, max_size=60))
 def test_many_simulated_runs_are_what_each_is_alone(plays):
     together = Lead(routes=np.zeros(2, dtype=bool))

@@ -177,11 +177,18 @@ def test_scores_that_are_no_numbers_are_named(tmp_path: Path) -> None:
         ([], None),
         ('{"question": "q?"}', "q?"),
         ("redacted-by-litellm", None),
+        ('{"messages": [{"role": "user", "content": "redacted-by-litellm"}]}', None),
         ("{not JSON", "{not JSON"),
     ],
 )
 def test_the_prompt_is_the_text_that_the_server_routes_by(value, text) -> None:
     assert prompt_of(value) == text
+
+
+def test_a_request_whose_prompt_the_tool_withheld_has_no_prompt() -> None:
+    request = '{"messages": [{"role": "user", "content": "%s"}]}'
+    assert prompt_of(request % "[redacted]", body=True) is None
+    assert prompt_of(request % "hello", body=True) == "hello"
 
 
 JSON = st.recursive(

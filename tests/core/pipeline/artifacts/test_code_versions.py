@@ -94,6 +94,12 @@ def test_a_file_is_parsed_once_by_all_processes(package: Path, tmp_path: Path, m
 def test_a_missing_start_is_an_error(package: Path) -> None:
     with pytest.raises(LookupError, match=r"small_package\.nothing"):
         code_version(["small_package.nothing"])
+    with pytest.raises(LookupError, match=r"small_package\.nothing\.\*"):
+        code_version(["small_package.a", "small_package.nothing.*"])
+    for missing in ("no_such_package", "no_such_package.module", "json.nothing"):
+        with pytest.raises(ModuleNotFoundError, match=missing.partition(".")[0]):
+            code_version(["small_package.a", missing])
+    assert code_version(["small_package.a", "json.decoder"]) != code_version(["small_package.a"])
 
 
 WATCH = """
