@@ -133,7 +133,8 @@ def _paid(
         is_table=True,
         **specs.stage("outcomes", "data", "python", "parquet", after=["answers", "scores"]),
         description="Scores and costs of every model on every query: read from the pool's source, "
-        "checked, and cut to the queries that every chosen model answered." + specs.FRESHNESS,
+        "checked, and cut to the queries that every chosen model answered, unless missing answers are "
+        "predicted." + specs.FRESHNESS,
         metadata=declared("outcomes", OUTCOMES),
         freshness_policy=MONTHLY,
     )

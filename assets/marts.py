@@ -133,7 +133,7 @@ def _files() -> Callable[..., Any]:
 
 
 def _verdicts() -> Callable[..., Any]:
-    """Return Dagster's decorator of the step that observes the marts and verdicts behind the leaderboard."""
+    """Return Dagster's decorator of the step that observes what the leaderboard is made from."""
     text = "The marts of all pools and the verdicts of their reports."
     return _observing("verdicts", [_version_spec(LEADERBOARD_INPUTS, _marts(), text)])
 
@@ -157,7 +157,11 @@ def files(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
 
 @declare(_verdicts)
 def verdicts(context: dg.AssetExecutionContext) -> Iterator[dg.ObserveResult]:
-    """Observe the marts and verdicts behind the leaderboard."""
+    """Observe the asset whose data version changes with what the leaderboard is made from.
+
+    The leaderboard is made from the marts of all pools and from the verdict of each pool, which is the answer
+    that the pool's report gives.
+    """
     with guarded():
         cabs = cabs_of(context)
         yield from _versions(context, cabs)
@@ -256,8 +260,8 @@ def _sql_models() -> Callable[..., Any]:
 def marts(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
     """Run the selected models in order, and evaluate the selected tests of the others.
 
-    A model whose tests fail stops the models that read it, and the step fails at its end. If no model was
-    stopped, `cabs.duckdb` is rebuilt.
+    A selected model that fails a test of severity error stops the models that read it, and the step fails at
+    its end. If models were selected and none of them failed, `cabs.duckdb` is brought up to date.
     """
     with guarded():
         cabs = cabs_of(context)

@@ -187,8 +187,8 @@ class RouterServer:
         """Return a router on the bundle as it is now, and take up the upstreams file as it is now.
 
         Args:
-            encoder: encoder of the router before, which is used again if it fits. log: open log of the
-                router before; None opens the log.
+            encoder: encoder of the router before, which is used again if it fits.
+            log: open log of the router before. None opens the log.
         """
         names = read_manifest(self._settings.folder, verify=False).names
         upstreams = self._read_upstreams(names)
@@ -224,12 +224,13 @@ class RouterServer:
         return Upstreams(models={})
 
     def _tick(self, router: Router, leads: bool) -> None:
-        """Update the budget, log new problems of the router, and add models that wait to join.
+        """Update the budget, note a new problem of the budget, and add models that wait to join.
 
-        The keeper's thread calls this method at every look.
+        The problem is noted in the event log and as a warning. The keeper's thread calls this method at every
+        look.
 
         Args:
-            leads: True if this process holds the lease of the log.
+            leads: True if this process holds the lease of the log. Only then are models added.
         """
         day, spent = router.follow_budget()
         problems = router.budget_problems()

@@ -201,7 +201,10 @@ class PoolData:
 
     @property
     def scale(self) -> Scale:
-        """Words for the scores of the pool."""
+        """Words in which the page speaks of scores: as right answers, or as comparisons won before a judge.
+
+        The settings of the pool say which of the two its scores are.
+        """
         return Scale.of(self.settings)
 
     @cached_property

@@ -89,12 +89,14 @@ def fetch_or_keep(url: str) -> Path:
 def publish(bundle: str | Path, url: str) -> str:
     """Upload a bundle to a store, and return its id.
 
-    The header is written last. Then every file below the URL that is no part of the bundle is removed. A
-    machine that reads meanwhile keeps its copy, because hashes and header do not fit together until the end.
+    The header is written last. If a router lay at the URL before, every file below the URL that is no part of
+    the bundle is then removed, whatever it is. A machine that reads meanwhile keeps its copy, because hashes
+    and header do not fit together until the end.
 
     Raises:
         ProvenanceError: the bundle is damaged.
-        StorageError: the store cannot be written, there is no bucket, or other files than a router lie there.
+        StorageError: the store cannot be written, there is no bucket, or files lie below the URL without the
+            header of a router.
     """
     url = url.rstrip("/")
     bundle = Path(bundle)

@@ -359,6 +359,7 @@ class _Contrast:
 
     @cached_property
     def _fold(self) -> np.ndarray:
+        """Fold of every decision, `[n]`, drawn at random by whole clusters, for the model of outcomes."""
         return folds(self.clusters)
 
     @cached_property
@@ -469,7 +470,15 @@ class _Contrast:
         return _Mean(value, error, difference_error)
 
     def _no_interval(self, name: str, outcome: np.ndarray) -> str:
-        """Return the reason why no estimate of an outcome may have an interval; empty if there is none."""
+        """Return the reason why no estimate of an outcome may have an interval; empty if there is none.
+
+        No outcome has an interval if the propensities were estimated. Costs have none either if the log never
+        plays some of what the policy plays, or if a few clusters hold most of the money.
+
+        Args:
+            name: score, cost or utility.
+            outcome: `[n]` values of the outcome.
+        """
         if self.data.propensities is None:
             return _ASSUMED
         if name != "cost":
@@ -484,7 +493,11 @@ class _Contrast:
         return ""
 
     def _no_interval_of(self, estimator: str) -> str:
-        """Return the reason why an estimator has no interval for any outcome; empty if there is none."""
+        """Return the reason why an estimator has no interval for any outcome; empty if there is none.
+
+        `dm` never has one, `snips` has none if intervals are to hold at every length of the log, and
+        `switch_dr` has none if it leaves more than the share `CUT` of the policy to the model.
+        """
         if estimator == "dm":
             return _BIASED
         if estimator == "snips" and self.anytime:
@@ -534,8 +547,10 @@ def model_of(data: LoggedData, outcome: np.ndarray, fold: np.ndarray, anytime: b
     """Predict every arm's outcome, `[n, K]`, by models that were not fitted on the row.
 
     Args:
-        fold: `[n]` fold of every row. A row is predicted from the other folds.
-        anytime: True to predict every row from earlier rows alone; `fold` is then ignored.
+        fold: `[n]` fold of every row. A row is predicted from the other folds. If there is only one fold, the
+            rows are predicted by a fit on themselves.
+        anytime: True to predict every row from earlier rows alone, and the first rows by 0; `fold` is then
+            ignored.
     """
     if anytime:
         return earlier_model(data.features, data.actions, outcome, len(data.arms))
