@@ -84,14 +84,24 @@ class LinUCB(RidgeBandit):
     loop = staticmethod(round_loop(decide, learn_played_arm))
 
     def parts(self, lane: Lane | None = None) -> LinUCBParts:
+        """Return the policy's own alpha, models and `pmf`, without copies.
+
+        Args:
+            lane: one trial of a replay, for policies that keep data in it. LinUCB does not read it.
+        """
         return LinUCBParts(self.settings.alpha, self.models, self.pmf)
 
     def deviation(self, decision: Decision, arm: int) -> float | None:
         """Return the bonus alpha sqrt(x'A^-1 x) of an arm for the decision's context, under today's model.
 
-        Return None if there is no arm of this index any more.
+        The margin of target `score` and the division of regression `vaw` are left out. Return None if there
+        is no arm of this index any more.
         """
         if arm >= len(self.arms):
             return None
-        variance = symmetric_quadratic(self.models.inverse[arm], decision.memory["context"])
+        if self.models.is_shared:
+            inverse = self.models.inverse[0]
+        else:
+            inverse = self.models.inverse[arm]
+        variance = symmetric_quadratic(inverse, decision.memory["context"])
         return float(self.settings.alpha * math.sqrt(variance))

@@ -112,6 +112,19 @@ def test_full_feedback_keeps_what_it_learnt_when_the_first_arm_leaves(problem):
     np.testing.assert_array_equal(policy.algorithm.models.theta, theta[1:])
 
 
+def test_full_feedback_has_one_width_for_all_arms(problem):
+    policy = build_policy("lin_ucb_full", arms=problem.arms, dim=problem.dim, rho=RHO, alpha=0.4)
+    stream = make_stream(problem, RHO)
+    for t in range(30):
+        decision = policy.decide(stream.request(t, t))
+        policy.update(decision, **stream.outcome(t, decision.arm, every_arm=True))
+    decision = policy.decide(stream.request(30, 30))
+    x = problem.contexts[:31]
+    width = np.sqrt(x[30] @ np.linalg.solve(10 * np.eye(problem.dim) + x[:30].T @ x[:30], x[30]))
+    deviations = [policy.algorithm.deviation(decision, arm) for arm in range(problem.K)]
+    np.testing.assert_allclose(deviations, 0.4 * width, rtol=1e-9)
+
+
 def test_reading_lin_ucb_takes_at_most_twenty_modules():
     """A reader of one small algorithm opens its file and what it imports, and no other algorithm."""
     script = (
