@@ -125,7 +125,11 @@ def _check_names(content: bytes, body: dict[str, Any]) -> None:
 
 
 def _repeated_name(content: bytes) -> str | None:
-    """Return the first name that stands twice in an object of a JSON body, or None if there is none."""
+    """Return a name that stands twice in an object of a JSON body, or None if there is none.
+
+    Of several such names it is the first one of the object that ends first, so inner objects come before the
+    objects around them.
+    """
     repeated: list[str] = []
 
     def note(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -156,6 +160,7 @@ def _decoded(content: bytes) -> Any:
 
     Raises:
         ValueError: the bytes are no JSON.
+        RecursionError: values are nested too deeply.
     """
     try:
         return _ANY.decode(content)
@@ -225,10 +230,12 @@ def _outside_texts(content: bytes) -> Iterator[bytes]:
 def top_fields(content: bytes) -> dict[str, Any]:
     """Return the fields of a JSON object, each as the bytes that came (`msgspec.Raw`).
 
-    If a text holds half a surrogate pair, the fields are parsed values.
+    The body is one that `parse_body` has accepted, so repeated names and the number of values are not checked
+    again: of a repeated name the last value counts. If a text holds half a surrogate pair, the body is parsed
+    with `parse_body`, and the fields are parsed values.
 
     Raises:
-        Refused: see `parse_body`.
+        Refused: the content is no JSON object.
     """
     try:
         return dict(_FIELDS.decode(content))
@@ -254,7 +261,8 @@ def skimmed(content: bytes | msgspec.Raw) -> Any:
         content: JSON of any size. Values up to `limits.COUNTED` bytes are read whole.
 
     Raises:
-        ValueError: the content is no JSON.
+        ValueError: the content is no JSON, or a text that is read holds half a surrogate pair.
+        RecursionError: values are nested too deeply.
     """
     view = memoryview(content)
     if len(view) <= limits.COUNTED:
@@ -276,7 +284,8 @@ def skimmed(content: bytes | msgspec.Raw) -> Any:
 def encoded(fields: Mapping[str, Any]) -> bytes:
     """Return the JSON of fields. Fields of `top_fields` are written byte for byte as they came.
 
-    If a text holds half a surrogate pair, all fields are written anew.
+    If a text holds half a surrogate pair, all fields are written anew. A float that is NaN or infinite is
+    written as null, or refused if the fields are written anew.
 
     Raises:
         Refused: a value cannot be written (status 400).

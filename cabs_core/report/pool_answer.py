@@ -120,7 +120,8 @@ class Judged:
         difference: its mean score minus that of `today`.
         low, high: ends of the 95 % interval of the difference.
         usd_per_1000: USD of 1,000 requests.
-        folds: number of folds in which the option was judged; 1 if it was judged on the test split.
+        folds: number of folds of the pool's split, in which the router was judged; 1 if it was judged on the
+            test split.
     """
 
     said: str
@@ -146,7 +147,8 @@ class GoalAnswer:
         sentence: the answer in words.
         confirmed: True if the option fulfils the goal beyond noise.
         rung: keep, switch, rules or router; empty if the goal could not be tested.
-        use: a model, {task: model}, or a policy; None if the goal could not be tested.
+        use: a model, "log" for the choices that a log holds, {task: model}, or a policy; None if the goal
+            could not be tested.
         rho: cost sensitivity of the router; None for any other rung.
         quality: mean score of the option; None if the goal could not be tested.
         usd_per_1000: USD of 1,000 requests to the option; None if the goal could not be tested.
@@ -200,8 +202,9 @@ class PoolAnswer:
         rho: cost sensitivity of the router; None if the answer has no router.
         folds: number of folds of the pool's split, in which routers are judged. Rules are judged in `FOLDS`
             folds if this number is 1.
-        newest: an option on the newest prompts and on the older ones. None if the table has no times, if too
-            few prompts are independent, or if too many have the same time.
+        newest: an option on the newest prompts and on the older ones. None if the table has no times, if
+            there is no rung but "keep", if the option was judged on no prompt, if too few prompts are
+            independent, or if too many have the same time.
         unlike: {rung: how the rung does on prompts without a near neighbour among the prompts that it was
             made from}. Empty without embeddings, and for tables of more than `MOST_COMPARED` prompts.
         centers: {cluster: the prompt in its middle}; empty if `by` is "task".
@@ -388,7 +391,10 @@ def _with_newest(found: PoolAnswer) -> PoolAnswer:
 
 
 def today_in_words(answer: Answer) -> str:
-    """Return the name of today's model, or words for the choices that a log holds, for a sentence."""
+    """Return the name of today's model, or words for the choices that a log holds, for a sentence.
+
+    If it is not known what is used today, `answer.today` is the best model, and its name is returned.
+    """
     if answer.today == LOG:
         return "the log's choices"
     return answer.today
@@ -636,7 +642,8 @@ def cross_fitted_router(
             returns the index of the best candidate.
 
     Returns:
-        None if there is no candidate, or if a fold has no plays on its validation prompts.
+        The exported candidate, with the weights by which it is judged. None if there is no candidate, or if
+        no candidate has plays on the validation prompts of a fold.
     """
     if inputs.validation_plays is None or not candidates:
         return None
@@ -686,7 +693,7 @@ def router_candidates(inputs: Inputs) -> list[RouterCandidate]:
 
     Returns:
         candidates with weights `[n, K]`, NaN for prompts that were not played. An empty list if neither
-        replays nor plays are at hand.
+        replays nor plays are at hand, or if no replayed policy can be exported.
 
     Raises:
         ResultError: the replays are of other prompts than the table's.

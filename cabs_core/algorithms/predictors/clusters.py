@@ -133,6 +133,7 @@ class ClusterPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return int(self.centers_.shape[1])
 
 
@@ -201,4 +202,5 @@ class HierShrinkPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return int(self.coarse_centers_.shape[1])

@@ -57,8 +57,8 @@ class Exact(_Scorer):
 class Number(_Scorer):
     """Scorer that gives 1 to an answer with the number of the reference.
 
-    The number of an answer is the first one after the last mark such as `####` or `answer is`. Without a
-    mark, the number is the last one in the answer.
+    The number of an answer is the first one after the last mark (such as `####` or `answer is`) that has a
+    number on the rest of its line. If no mark has one, the number is the last one in the answer.
     """
 
     kind: Literal["number"]
@@ -137,6 +137,11 @@ class Labels(_Scorer):
 
     @model_validator(mode="after")
     def _range_is_ordered(self) -> Labels:
+        """Return the scorer if the worst score is below the best, and both lie in -1e9 to 1e9.
+
+        Raises:
+            ValueError: `score_range` is not such a pair.
+        """
         if not -1e9 <= self.score_range[0] < self.score_range[1] <= 1e9:
             raise ValueError(
                 f"score_range is {list(self.score_range)}: expected the worst score, then the best, such as "
@@ -148,8 +153,9 @@ class Labels(_Scorer):
 class Judge(_Scorer):
     """Scorer that is a model, which grades answers by a rubric.
 
-    The judge sees the prompt, the answer and, if `reference` is given, the right answer. It sees no names of
-    models.
+    The judge sees the prompt, the answer and, if `reference` is given, the right answer. If `against` is
+    given, the judge also sees the answer of that model, and says which of both answers is better instead of
+    giving a grade. It sees no names of models.
     """
 
     kind: Literal["judge"]
@@ -231,11 +237,19 @@ class Collect(Strict):
     @field_validator("params", mode="before")
     @classmethod
     def _values_of_json(cls, value: Any) -> Any:
+        """Convert the texts in `params` to JSON values (`_json_value`), before their types are checked."""
         return _json_value(value)
 
     @field_validator("params")
     @classmethod
     def _can_be_sent(cls, value: dict[str, Any]) -> dict[str, Any]:
+        """Return `params` unchanged, if a request can have them as its fields.
+
+        Raises:
+            ValueError: a field is one that the collection sets itself (`_RESERVED_FIELDS`, such as `model`
+                and `messages`), no field limits the output tokens (`OUTPUT_LIMITS`), or such a limit is no
+                whole number from 1 to 1,000,000.
+        """
         reserved = sorted(set(value) & set(_RESERVED_FIELDS))
         if reserved:
             raise ValueError(f"params holds {reserved[0]!r}, which the collection sets itself: leave it out")
