@@ -87,7 +87,11 @@ def model_card(manifest: Mapping[str, Any]) -> str:
 
 
 def _judged(manifest: Mapping[str, Any]) -> list[str]:
-    """Return the lines on the quality of the router, on prompts that played no part in making it."""
+    """Return the lines on the quality of the router, on prompts that played no part in making it.
+
+    If the manifest has no such judgement, the lines say where to find it. A router that was fitted on all
+    rows gets a line more, since the figures are then those of other routers.
+    """
     source = manifest["provenance"]
     lines = ["## How good it is", ""]
     judged = source.get("judged")
@@ -104,7 +108,10 @@ def _judged(manifest: Mapping[str, Any]) -> list[str]:
 
 
 def _figures(judged: Mapping[str, Any]) -> list[str]:
-    """Return the lines with mean score, difference to today's model and price, and their origin."""
+    """Return the lines with mean score, difference to today's model and price, and their origin.
+
+    If the mean score or the difference is unknown, the only line says so.
+    """
     if judged["quality"] is None or judged["difference"] is None:
         return ["The data at hand cannot tell its mean score."]
     interval = ""

@@ -97,7 +97,7 @@ def recover(instance: dg.DagsterInstance) -> list[str]:
 def _free_slots_of_ended_runs(instance: dg.DagsterInstance) -> None:
     """Free the slots of concurrency pools that ended runs still hold.
 
-    Such a run was stopped, or its worker died, while there was no daemon.
+    Such a run was stopped or deleted, or its worker died, while there was no daemon.
     """
     storage = instance.event_log_storage
     for run_id in storage.get_concurrency_run_ids() if storage.supports_global_concurrency_limits else ():
@@ -130,9 +130,9 @@ def _is_locked(path: Path) -> bool:
 def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
     """Mark a run whose process was interrupted as being cancelled, so that it ends as CANCELED.
 
-    Only a run that is starting or started is marked.
-    Without the mark Dagster takes an interrupt that nobody requested for a failure. That is so for a run
-    within a run, such as the parts of `pool_chain`, and for a run whose `cabs ui` ends.
+    Only a run that is starting or started is marked. Without the mark Dagster takes an interrupt that nobody
+    requested for a failure. That is so for a run within a run, such as the parts of `pool_chain`, and for a
+    run whose `cabs ui` ends.
     """
     run = instance.get_run_by_id(run_id)
     if run is not None and run.status in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):

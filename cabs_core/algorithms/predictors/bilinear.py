@@ -2,14 +2,16 @@
 
 `mf` is the matrix factorisation of RouteLLM and EmbedLLM, s_m = w.(P_m * (W e + b)), with two losses:
 
-    cross_entropy   two-class cross-entropy of every score, with noise on the embedding and a constant in the
-                    classifier (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
+    cross_entropy   two-class cross-entropy of every score, with the constants b and one in the classifier
+                    (EmbedLLM, arXiv 2410.02223; read in ynulihao/LLMRouterBench,
                     `baselines/EmbedLLM/algorithm/mf.py`). Its loss depends only on the difference of its two
                     logits, so only the difference is modelled here;
     pair            -log sigmoid(s_win - s_lose) for every two arms of a prompt with different scores, P_m of
-                    unit length, no constants (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
+                    unit length, no b or other constant (RouteLLM, arXiv 2406.18665; read in lm-sys/RouteLLM,
                     `routers/matrix_factorization`). This loss ranks arms but does not calibrate s, so the
                     predicted score is sigmoid(u (s - mean of s over the arms) + v), u, v fitted on train.
+
+Training of `mf` adds normal noise to the embedding with either loss.
 
 `mirt` is the multidimensional item response model of IRT-Router (arXiv 2506.01048): P(correct) =
 sigmoid(a(e).theta_m - b(e)), a and b linear. Graded scores enter the cross-entropy as they are.
@@ -56,7 +58,14 @@ def pair_loss(scores: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
 
 
 class _Bilinear(ScorePredictor):
-    """Base of the two bilinear predictors, which trains and saves them. `weights_` is {name: array}."""
+    """Base of the two bilinear predictors, which trains and saves them.
+
+    Attributes:
+        weights_: {name: array}.
+        width_: number of columns of the embeddings in training.
+        scale_: factor by which embeddings are multiplied before they are used.
+        noise: standard deviation of the normal noise on the scaled embeddings during training.
+    """
 
     _OPTIONS: ClassVar[tuple[str, ...]] = ("dim", "learning_rate", "weight_decay", "epochs")
     weights_: dict[str, np.ndarray]
@@ -66,7 +75,13 @@ class _Bilinear(ScorePredictor):
 
     @abstractmethod
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return the weights before training."""
+        """Return the weights before training, as {name: array}.
+
+        Args:
+            y: scores of the train split `[N, K]`. A constant of the logits starts at the log odds of
+                their mean.
+            rng: generator of the random weights.
+        """
 
     @abstractmethod
     def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -109,6 +124,15 @@ class _Bilinear(ScorePredictor):
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
+        """Fit scale and weights on the train split, choose the epoch on held-out rows, and calibrate.
+
+        Args:
+            x: embeddings of the train split `[N, e]`.
+            lengths: lengths of the prompts `[N]`, which are not used.
+            y: scores `[N, K]`.
+            validation: the held-out rows. None sets a tenth of the train split aside and trains on the rest.
+            seed: seed of the part set aside and of all random draws.
+        """
         self.width_ = x.shape[1]
         self.scale_ = float(1.0 / max(np.sqrt((x**2).sum(axis=1).mean()), 1e-12))
         if validation is None:
@@ -128,7 +152,10 @@ class _Bilinear(ScorePredictor):
     def _train(
         self, x: np.ndarray, y: np.ndarray, held_x: np.ndarray, held_y: np.ndarray, rng: np.random.Generator
     ) -> None:
-        """Set `weights_` to those of the epoch of least held-out loss."""
+        """Train, and set `weights_` to those of the epoch of least held-out loss.
+
+        Training ends after `epochs` epochs, or after `PATIENCE` epochs without a smaller held-out loss.
+        """
         from cabs_core.algorithms.predictors.adam import adam_step  # noqa: PLC0415  (numba, to train only)
 
         weights = self.weights_
@@ -183,6 +210,7 @@ class _Bilinear(ScorePredictor):
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return self.width_
 
     def state(self) -> State:
@@ -244,7 +272,12 @@ class FactorisationPredictor(_Bilinear):
         self.calibration_ = [1.0, 0.0]
 
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        # as in the sources: standard normal vectors per arm, uniform linear maps
+        """Return the weights before training.
+
+        The arms' vectors are drawn from the standard normal and the linear maps from a uniform distribution,
+        as in the sources. For `cross_entropy` b is 0 and the classifier's constant is the log odds of the
+        mean score.
+        """
         k = y.shape[1]
         e = self.width_
         d = self.dim
@@ -337,6 +370,11 @@ class MirtPredictor(_Bilinear):
         super().__init__(dim, learning_rate, weight_decay, epochs)
 
     def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return the weights before training.
+
+        Abilities are drawn from a normal distribution, and discrimination with its constant from a uniform
+        one. Difficulty is the same for every prompt: minus the log odds of the mean score.
+        """
         k = y.shape[1]
         e = self.width_
         d = self.dim

@@ -374,7 +374,10 @@ def choose_dtype(dtype: str, device: str) -> str:
 
 
 def device_name(device: str) -> str:
-    """Return the name of the hardware, for reports."""
+    """Return a readable name of the hardware, for reports.
+
+    The name of a GPU is its model; a CPU is described by its instruction set and number of threads.
+    """
     if device.startswith("cuda"):
         return torch.cuda.get_device_name(device)
     processor = f"{torch.backends.cpu.get_cpu_capability()} CPU"

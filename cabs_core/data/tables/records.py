@@ -51,7 +51,8 @@ def read_records(
         path: the file.
         holders: fields of a document that may hold the records. If any are given, a document without them is
             a record itself.
-        rows: dotted path in a document, or in the object of a line, to the list or mapping of its rows.
+        rows: dotted path in a document, or in the object of a line, to the list or mapping of its rows. If it
+            is given, `holders` are ignored.
 
     Raises:
         DataError: the file cannot be read, is no JSON, or a record is no object.
@@ -84,7 +85,11 @@ _parsed = json.JSONDecoder(object_pairs_hook=_once).decode
 
 
 def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> Iterator[Any]:
-    """Yield the records of a file: those of its document, or the value of every line."""
+    """Yield the records of a file: those of its document, or the value of every line.
+
+    Raises:
+        DataError: a line, or the document, is not JSON.
+    """
     filled = (line for line in lines if line.strip())
     start = next(filled, "")
     try:
@@ -112,15 +117,16 @@ def _values(path: Path, lines: io.TextIOWrapper, holders: Collection[str]) -> It
 
 
 def _document(path: Path, text: str, first_line: Exception) -> Any:
-    """Parse the text of a file as one document.
+    """Parse the text of a file as one document, and return its value.
 
     Args:
         path: the file, for messages.
         text: the whole text of the file.
-        first_line: error of parsing the first line alone, for the message.
+        first_line: error of parsing the first line alone.
 
     Raises:
-        DataError: the text is not one JSON document.
+        DataError: the text is not one JSON document. The message gives the error of the whole text for a
+            .json file, and `first_line` for a file of another name or with several JSON values.
     """
     try:
         return _parsed(text)
@@ -141,11 +147,11 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
 
     Args:
         document: value of the file.
-        holders: as of `read_records`. The name '' makes any other object one record.
+        holders: as of `read_records`. The name '' makes every object one record.
     """
     if isinstance(document, list):
         return document
-    if not isinstance(document, Mapping) or not document:
+    if not isinstance(document, Mapping) or not document or "" in holders:
         return [document]
     for place, marks in _KNOWN.items():
         if any(mark in document for mark in marks):
@@ -155,8 +161,6 @@ def _records_of(document: Any, holders: Collection[str]) -> list[Any]:
         if isinstance(rows, list):
             return [_nested(row, document) for row in rows]
     if holders:
-        if "" in holders:
-            return [document]
         return next((document[h] for h in holders if isinstance(document.get(h), list)), [document])
     columns = document.get("columns")
     data = document.get("data")
@@ -200,7 +204,7 @@ def _are_equal_objects(document: Mapping[str, Any]) -> bool:
 
 
 def _rows_of_mapping(document: Mapping[str, Any]) -> list[Any]:
-    """Return the rows of a mapping. A row without an id gets its key as `id`."""
+    """Return the rows of a mapping. An object without the field `id` gets its key as `id`."""
     return [{"id": key, **row} if isinstance(row, Mapping) else row for key, row in document.items()]
 
 
@@ -233,7 +237,15 @@ def _rows_at(path: Path, documents: Iterator[Any], rows: str) -> Iterator[Any]:
 
 
 class Records(Table):
-    """A JSON file as a table. The columns are the keys of all records, not of the first alone."""
+    """A JSON file as a table. The columns are the keys of all records, not of the first alone.
+
+    Args:
+        path: the file.
+        rows: dotted path to the rows in a document, as of `read_records`.
+
+    Raises:
+        DataError: the file cannot be read or holds no record.
+    """
 
     def __init__(self, path: Path, rows: str | None = None) -> None:
         self.path = path
@@ -257,6 +269,15 @@ class Records(Table):
         return super().has(name) or column_of(name, self._around) is not None
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        """Read the values at dotted paths, one row a record.
+
+        A value that a row lacks or has as null is taken from the document around the row, if there is one. A
+        value that is in neither is None.
+
+        Args:
+            names: dotted paths, each the name of a column of the result.
+            repeated: not used.
+        """
         data: dict[str, list[Any]] = {name: [] for name in names}
         for _, record in read_records(self.path, rows=self._rows):
             for name, values in data.items():
@@ -268,7 +289,11 @@ class Records(Table):
 
 
 def _note(name: str, value: Mapping[str, Any], depth: int, names: dict[str, int]) -> None:
-    """Add {dotted name: depth} of the fields within a field to `names`, down to depth `_DEEPEST`."""
+    """Add {dotted name: depth} of the fields within a field to `names`, down to depth `_DEEPEST`.
+
+    Depth is the number of keys in the dotted name. Once `names` has `_MOST_NAMES` entries, no deeper field is
+    entered.
+    """
     for key, inner in value.items():
         names.setdefault(f"{name}.{key}", depth)
         if isinstance(inner, dict) and depth < _DEEPEST and len(names) < _MOST_NAMES:

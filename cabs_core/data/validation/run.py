@@ -71,7 +71,11 @@ def run_checks(
 
 
 def _result(source: Any, spec: CheckSpec, tables: Tables) -> CheckResult:
-    """Return the result of one check. A check that breaks has failed, with the traceback in its result."""
+    """Return the result of one check.
+
+    A check that breaks has failed, with the traceback in its result. A failure that the pool accepts, or that
+    has a reason to be softer, only warns.
+    """
     try:
         finding = _finding(source, spec, tables)
     except Exception as error:
@@ -101,7 +105,7 @@ class _Finding:
     Attributes:
         passed: True if the expectation was met, or the check does not apply.
         observed: the finding, one line.
-        examples: a few of the failing rows.
+        examples: up to ten of the failing rows.
         trace: the traceback if the check broke, else ''.
         softer: why a failure only warns, or ''.
     """
@@ -116,8 +120,8 @@ class _Finding:
 def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
     """Return the finding of one check, with up to ten failing rows of its table if the check failed.
 
-    `observed` words up to three failing rows. If no single row fails, `observed` words all rows of a table of
-    at most three, or the first row of a larger table. A check that does not apply has passed.
+    `observed` words up to three failing rows. If no row fails, `observed` words all rows of a table of at
+    most three, or the first row of a larger table. A check that does not apply has passed.
     """
     table = spec.table(tables)
     if isinstance(table, str):
@@ -137,6 +141,8 @@ def _finding(source: Any, spec: CheckSpec, tables: Tables) -> _Finding:
 
 def _validated(source: Any, spec: CheckSpec, table: pd.DataFrame) -> tuple[bool, pd.DataFrame]:
     """Return (True if the table meets the expectation, some of the rows that do not meet it).
+
+    No row is returned if the table meets the expectation.
 
     Raises:
         RuntimeError: Great Expectations could not compute the expectation.

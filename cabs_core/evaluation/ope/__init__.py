@@ -1,6 +1,6 @@
 """Off-policy evaluation: estimates of a policy's mean outcome from the log of another policy.
 
-    data = read_events(EventLog("router.events.sqlite"), arms)  # or read_table(path, columns, arms, features)
+    data = read_events(EventLog("router.events.sqlite"), arms)  # or read_table(path, features, arms=arms)
     evaluation = evaluate(data, target, rho=300.0)              # target [n, K]: the policy's probabilities
     print(evaluation.row("dr").difference, evaluation.refused)
 

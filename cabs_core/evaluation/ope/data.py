@@ -48,9 +48,9 @@ class LoggedData:
         groups: text `[n]`, equal for decisions of one prompt.
         propensities: `[n]` probability of the played arm in (0, 1]. None takes it from `pmf`; without
             `pmf` it is unknown.
-        pmf: `[n, K]` probabilities of all arms. None if only the played arm's probability is known.
-        behaviour: `[n, K]` probabilities of the logging policy among all decisions of the log. None if
-            they are `pmf`.
+        pmf: `[n, K]` probabilities of all arms. None if they are unknown.
+        behaviour: `[n, K]` probabilities of the logging policy among all decisions of the log; needs `pmf`.
+            None if they are `pmf`.
         weights: `[n]` number of decisions of the log that each one represents, up to a factor. None if all
             represent equally many.
         embeddings: `[n, e]` of the prompts, which a policy needs to decide. None if they are unknown.
@@ -64,8 +64,9 @@ class LoggedData:
             have importance weight 0 but still represent their prompts, so that no estimate is biased.
 
     Raises:
-        DataError: a field has another number of rows than `actions`, a value is outside its range, or
-            probabilities do not sum to 1.
+        DataError: a field has another number of rows than `actions`, a value is outside its range,
+            probabilities do not sum to 1, or `behaviour` is given without a `pmf` that is above 0 for every
+            arm that `behaviour` plays.
     """
 
     arms: list[str]
@@ -181,7 +182,8 @@ class LoggedData:
     def expected_pmf(self) -> np.ndarray:
         """Probabilities `[n, K]` of the arms: `pmf`, or a model of the log's choices if `pmf` is None.
 
-        The model is fitted by folds of whole clusters.
+        The model is fitted by folds of whole clusters: no decision is predicted from its own cluster. If
+        the other folds played fewer than two arms, the decisions of a fold get 1/K for every arm.
         """
         if self.pmf is not None:
             return self.pmf
@@ -297,10 +299,14 @@ def read_events(
 def read_outcomes(
     table: Outcomes, vectors: np.ndarray, *, adaptive: bool = False, components: int = 32
 ) -> LoggedData:
-    """Return the decisions of a log that was read as outcomes (`data.outcomes.logged`).
+    """Return the decisions of a log that was read as an outcome table (`data.outcomes.logged`).
+
+    Each row of the table is one scored decision: one model answered the prompt, and the other models' scores
+    and costs are predictions, which are not used. Propensities are those of the table, or unknown if the
+    table has none. Features are the leading components of the embeddings.
 
     Args:
-        table: outcomes whose `answered` has the model that the log played for each prompt.
+        table: outcomes whose `answered` `[n, K]` is 1 for the model that the log played for a prompt.
         vectors: `[n, e]` embeddings of the prompts.
         adaptive: see `LoggedData`.
         components: number of features, at most the width of the embeddings.
@@ -362,7 +368,8 @@ def read_table(
 
     Raises:
         DataError: a column is absent, a value is impossible (row and value are named),
-            a model is none of the arms, or no call has a score and a cost.
+            a model is none of the arms, no call has a score and a cost, or `features` or `embeddings` do
+            not have one row a call.
     """
     if isinstance(table, Log):
         log = table
@@ -373,6 +380,9 @@ def read_table(
     origin = log.receipt.origin
     words = log.receipt.lines()
     log.require("score", "cost")
+    for name, array in (("features", features), ("embeddings", embeddings)):
+        if array is not None and len(array) != len(log.frame):
+            raise DataError(f"{origin}: {name} has {len(array)} rows, expected {len(log.frame)}, one a call")
     scored = (log.frame["score"].notna() & log.frame["cost"].notna()).to_numpy()
     if not scored.any():
         raise DataError(f"{origin}: no call has a score and a cost")
@@ -430,7 +440,7 @@ def read_table(
 def _pmf(value: Any, arms: Sequence[str], row: int, origin: str) -> list[float]:
     """Return the probabilities `[K]` of a cell that holds `{model: probability}`, as a mapping or as JSON.
 
-    Arms that the cell does not name have probability 0.
+    Arms that the cell does not name have probability 0, and models that are no arms are ignored.
 
     Args:
         origin: name of the log, for messages.

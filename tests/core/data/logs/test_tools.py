@@ -419,6 +419,19 @@ def test_rows_stand_where_the_file_says(tmp_path: Path) -> None:
     assert prompts(read_log(path)) == ["hello", "bye"]
 
 
+@pytest.mark.parametrize(
+    ("rows", "document"),
+    [
+        ("results.results", {"evalId": "e", "results": {"results": [PLAIN]}}),
+        ("samples", {"eval": {}, "samples": [PLAIN]}),
+    ],
+)
+def test_rows_of_a_known_tool_may_be_named(tmp_path: Path, rows: str, document: dict) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(json.dumps(document))
+    assert prompts(read_log(path, "table", rows=rows)) == prompts(read_log(path, "table")) == ["hello"]
+
+
 def test_a_cell_holds_the_scores_of_several_judges(tmp_path: Path) -> None:
     rows = [PLAIN | {"score": "[1, 0]"}, PLAIN | {"score": "0.25"}, PLAIN | {"score": ""}]
     assert scores(read(tmp_path, rows, "csv")) == [0.5, 0.25, None]

@@ -469,6 +469,10 @@ def test_a_users_table(tmp_path):
         read_table(probabilities.assign(model=["a", "b", "b"]), np.zeros((3, 1)), columns=names)
     with pytest.raises(DataError, match="model 'b'"):
         read_table(frame, np.zeros((3, 1)), columns=names, arms=["a", "c"])
+    with pytest.raises(DataError, match="features has 4 rows, expected 3"):
+        read_table(frame, np.zeros((4, 1)), columns=names)
+    with pytest.raises(DataError, match="embeddings has 2 rows, expected 3"):
+        read_table(frame, embeddings=np.zeros((2, 1)), columns=names)
 
 
 @pytest.mark.peers
