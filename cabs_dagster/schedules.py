@@ -51,9 +51,9 @@ def _weekly() -> dg.ScheduleDefinition:
 
 
 def _anything(planner: Planner, pool: str) -> bool:
-    """Return whether something is due of a pool.
+    """Return True if stages, replays or results of a pool are missing or out of date and can be made now.
 
-    A pool that cannot be examined counts: its run says why.
+    Also return True if the pool cannot be examined, since its run then says why.
     """
     try:
         return bool(planner.next_parts(pool))

@@ -117,7 +117,7 @@ class Joins:
         logger.info("%s has joined by %s: bundle %s", name, self.file, bundle)
 
     def _note(self, router: Router, problems: list[str]) -> None:
-        """Write the problems to the log, where other workers and `cabs doctor` read them."""
+        """Write the problems to the log if they changed. Other workers and `cabs doctor` read them there."""
         if problems != self._noted:
             router.log.note(JOINS, json.dumps(problems))
             for problem in problems:

@@ -82,7 +82,11 @@ def learning(data: PoolData) -> str:
 
 
 def ranking(data: PoolData) -> str:
-    """Return sentences on the best router and on its leads, with the advice of `learning`."""
+    """Return sentences on the best router: its mean utility and its leads over other routers.
+
+    The text has, in this order, the best router, its lead over the runner-up, the advice of `learning` if
+    there is any, and the lead over the reference policy if that is ranked and neither best nor runner-up.
+    """
     board = data.board
     best = data.best
     line = board.loc[best]
@@ -114,7 +118,13 @@ def ranking(data: PoolData) -> str:
 
 
 def rq1(data: PoolData) -> str:
-    """Return the answer to the paper's first question: is CABS-C or CABS-D better?"""
+    """Return the answer to the paper's first question: is CABS-C or CABS-D better?
+
+    CABS-C and CABS-D are the paper's two methods: one learner of surrogate rewards (coupled), and a mixture
+    of that learner with a standard one (decoupled). Both exist in a linear and a neural family. A sentence
+    for each replayed family and preset gives the difference in mean utility, CABS-D minus CABS-C, over all
+    cost regimes, with its error and its significance. The text says so if no pair was replayed.
+    """
     mart = data.mart("coupled_vs_decoupled")
     part = mart[(mart["metric"] == "utility") & (mart["regime"] == "overall")]
     if part.empty:

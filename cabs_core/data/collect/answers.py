@@ -149,10 +149,11 @@ def affordable(collection: Collection, store: AnswerStore, done: int, paid: floa
 
 
 def parts(collection: Collection, budget: float) -> list[int]:
-    """Return the numbers of prompts after which the models wait for each other; the last is all prompts.
+    """Return the numbers of prompts after which the models wait for each other.
 
-    If the budget may end before the prompts do, the models advance together in small parts, since an answer
-    of one model is of no use if the others cannot be paid for the same prompt.
+    The last number is that of all prompts that are asked, `Collection.size`. If the budget may end before
+    the prompts do, the models advance together in small parts, since an answer of one model is of no use if
+    the others cannot be paid for the same prompt.
 
     Args:
         budget: USD that are left.

@@ -45,8 +45,8 @@ class ModelPlan:
         usd: expected cost of the other calls, USD.
         low: cost of the other calls if the texts have few tokens and the answers are short, USD.
         high: cost of the other calls if every answer has full length, USD.
-        paid: cost of the known answers when they were asked, USD.
-        today: cost of the known answers at today's price, USD.
+        paid: cost of the known answers when they were asked, USD; 0 for a judge.
+        today: cost of the known answers at today's price, USD; 0 for a judge.
     """
 
     model: str
@@ -84,7 +84,7 @@ class Collection:
 
     @property
     def size(self) -> int:
-        """Number of prompts that are asked: the sample, or all prompts."""
+        """Number of prompts that are asked: all prompts, or `collect.sample` if it is set and smaller."""
         sample = self.collect.sample
         if sample is None:
             return len(self.prompts)
@@ -175,8 +175,10 @@ def _judges(collect: Collect, upstreams: dict[str, Upstream], origin: str) -> di
 def check_keys(targets: Iterable[AskedModel]) -> None:
     """Check that the API keys of models are set in the environment.
 
+    A key may also stand in a file that the environment names (`base.secret`).
+
     Raises:
-        RouterError: a key is not set.
+        RouterError: a key is not set, or its file cannot be read.
     """
     for target in targets:
         if target.upstream.key_env and not secret(target.upstream.key_env):
@@ -186,7 +188,10 @@ def check_keys(targets: Iterable[AskedModel]) -> None:
 
 
 def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
-    """Return the calls that are left to make for each model and each judge, with their cost and its range."""
+    """Return the calls that are left to make for each model and each judge, with their cost and its range.
+
+    The calls are those of the prompts that are asked (`Collection.size`).
+    """
     collect = collection.collect
     lines: list[ModelPlan] = []
     out: dict[str, float] = {}
@@ -212,9 +217,10 @@ def plan_of(collection: Collection, store: AnswerStore) -> list[ModelPlan]:
 def _judged(
     judge: Judge, collection: Collection, out: dict[str, float], store: AnswerStore
 ) -> tuple[int, list[int], float]:
-    """Count the calls of a judge over all answers of the collection.
+    """Count the calls of a judge over the answers that it scores.
 
-    The question about a known answer is known exactly, and is not counted as left if the store has its reply.
+    Answers to tasks that the judge leaves out, and answers known to be refused or rejected, need no call. The
+    question about a known answer is known exactly, and is not counted as left if the store has its reply.
     The size of other questions is estimated.
 
     Args:
@@ -310,7 +316,10 @@ def mean_costs(pool_file: PoolFile) -> list[float]:
 
 
 def described(lines: Sequence[ModelPlan], collection: Collection, spent: float) -> list[str]:
-    """Return the plan in words, for `cabs plan` and `cabs collect --dry-run`.
+    """Return the lines of text that `cabs plan` and `cabs collect --dry-run` print.
+
+    The lines are a table with a row for each plan, the sum of the costs, the budgets, and notes on changed
+    and doubtful prices.
 
     Args:
         spent: USD that were spent before.
@@ -350,7 +359,7 @@ def repriced(model: str, paid: float, today: float) -> str:
 def out_of_budget(collection: Collection, store: AnswerStore, spent: float) -> str:
     """Return a sentence that the budget does not allow the next prompt, or ''.
 
-    The text is '' if the budget allows the next prompt, or if all prompts have their answers.
+    The text is '' if the budget allows the next prompt, or if all prompts that are asked have their answers.
 
     Args:
         spent: USD that were spent before.
@@ -376,7 +385,9 @@ def doubts(collection: Collection) -> list[str]:
 
 
 def plan_in_words(pool_file: PoolFile) -> list[str]:
-    """Return in words the calls that a pool's collection would make now, and their cost.
+    """Return lines of text on the calls that a pool's collection would make now, and their cost.
+
+    The lines are those of `described`, and a note if the budget does not allow the next prompt.
 
     Raises:
         PoolError, DataError, RouterError: a file, a column or a price is missing.

@@ -38,8 +38,8 @@ def make_splits(outcomes: Outcomes, split: Split) -> np.ndarray:
     later one (train, validation, test), so that nothing seen in training is tested.
 
     The result depends on the set of prompts, not on the order of the rows. Every kind but a recorded split
-    keeps near-copies and conversations together (`Outcomes.split_groups`). In the kinds random and by_task a
-    group goes where its first prompt in alphabetical order would go alone.
+    keeps near-copies, conversations and the table's own groups together (`Outcomes.split_groups`). In the
+    kinds random and by_task a group goes where its first prompt in alphabetical order would go alone.
 
     Raises:
         DataError: a split is empty, a task of `test_tasks` is unknown, a draw by task finds a single task, or
@@ -91,12 +91,12 @@ def make_folds(outcomes: Outcomes, split: Split, folds: int) -> list[np.ndarray]
     """Return the splits of every fold. In each, a query is 'train', 'validation' or 'test'; it is tested in
     one fold.
 
-    Near-copies and conversations (`Outcomes.split_groups`) stay together. random: groups in random order
-    (`split_seed`), the largest first, go to the fold with the fewest rows. by_prompt: a hash of each group
-    (`_places`) and the seed gives the fold, so that a prompt stays there when the table grows. Rows of the
-    other folds are cut into train and validation at the ratio of these two fractions. The cut begins with the
-    fold after the tested one, so that validation rows differ from fold to fold. The result depends on the set
-    of prompts, not on the order of the rows.
+    Near-copies, conversations and the table's own groups (`Outcomes.split_groups`) stay together. random:
+    groups in random order (`split_seed`), the largest first, go to the fold with the fewest rows. by_prompt:
+    a hash of each group (`_places`) and the seed gives the fold, so that a prompt stays there when the table
+    grows. Rows of the other folds are cut into train and validation at the ratio of these two fractions. The
+    cut begins with the fold after the tested one, so that validation rows differ from fold to fold. The
+    result depends on the set of prompts, not on the order of the rows.
 
     Args:
         outcomes: n queries.

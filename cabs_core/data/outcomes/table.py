@@ -213,9 +213,10 @@ class Outcomes(QueryTable):
     def split_groups(self) -> np.ndarray:
         """Each query's group that must stay in one split, as a number, `[n]`.
 
-        A group is a cluster. Queries whose prompt is in several clusters are grouped by `copies` instead, so
-        that a prompt is in two groups only if the table's `groups` put it into two. A group's number is the
-        position of its first prompt among all different prompts in alphabetical order.
+        A group is a cluster. Queries whose prompt is in several clusters are grouped by `copies` instead. A
+        prompt that the table's `groups` put into several groups goes as a whole to the first one, so that
+        all queries of a prompt are in one group. A group's number is the position of its first prompt among
+        all different prompts in alphabetical order.
         """
         text = np.unique(np.array(self.prompts, dtype=object), return_inverse=True)[1]
         least = np.full(text.max() + 1, len(self))
@@ -225,7 +226,12 @@ class Outcomes(QueryTable):
         whole = (least == most)[text]
         first = np.full(self.clusters.max() + 1, len(self))
         np.minimum.at(first, self.clusters[whole], self.copies[whole])
-        return np.where(whole, first[self.clusters], self.copies)
+        group = np.where(whole, first[self.clusters], self.copies)
+        of_text = np.full(text.max() + 1, len(self))
+        np.minimum.at(of_text, text, group)
+        first_text = np.full(len(self), len(self))
+        np.minimum.at(first_text, of_text, np.arange(len(of_text)))
+        return first_text[of_text][text]
 
     @property
     def drawn(self) -> np.ndarray:

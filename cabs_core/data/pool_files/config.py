@@ -39,7 +39,8 @@ def pool_class(kind: Any) -> type[TablePool] | type[LogPool] | type[PromptsPool]
 def source_class(kind: Any) -> type[Strict]:
     """Return the pydantic model of the section `source` of this kind.
 
-    An unknown kind has the model that `table_source_class` returns.
+    Kinds other than `logs` and `collect` are those of tables (`table_source_class`). An unknown kind has the
+    model for sources of other packages, which refuses a kind that no package registers.
     """
     if kind == "logs":
         return LogSource

@@ -18,14 +18,18 @@ _OWN_PROGRAM = (
 
 
 def replaced_scorer(given: Any) -> str:
-    """Return what to write in place of a removed kind of `collect.scores`, or '' for any other."""
+    """Return what to write in place of a scorer of a removed kind, or '' for any other value.
+
+    Args:
+        given: one entry of `collect.scores`, as the pool file gives it.
+    """
     if not isinstance(given, dict) or given.get("kind") not in ("python", "tests"):
         return ""
     return _OWN_PROGRAM.format(kind=given["kind"])
 
 
 def replacement(place: tuple[str | int, ...]) -> str:
-    """Return what to write in the place of a removed field, or '' if pool files never had the field.
+    """Return what to write in the place of a removed field, or '' for any other field.
 
     Args:
         place: keys and positions that lead to the field.

@@ -95,7 +95,8 @@ def recommended(
 ) -> str | None:
     """Return the lowest rung that may be recommended and that no other such rung beats.
 
-    Return None if no rung may be recommended.
+    A rung is one of the options keep, switch, rules and router. It may be recommended if its word is keep,
+    better, or as good and cheaper (`RECOMMENDABLE`). Return None if no rung may be recommended.
 
     Rungs can beat each other in a circle if each is a little worse and cheaper than the next. The cheapest
     rung is then returned, since all are as good as today's model within the tolerance.

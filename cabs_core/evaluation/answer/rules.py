@@ -33,9 +33,9 @@ def fit_rules(
 ) -> Decisions:
     """Make rules for each fold from the other folds, and return their decisions on the fold's prompts.
 
-    `use` and `exported` are those of the rules made from all prompts. With one fold no rules can be judged,
-    so all `weights` are NaN. If the rules made from all prompts keep today's model everywhere, every fold
-    plays today's model.
+    `use` and `exported` are those of the rules made from all prompts. If one fold holds all prompts, no rules
+    can be judged, and all `weights` are NaN. If today's choice is one model and the rules made from all
+    prompts keep it everywhere, every fold plays that model.
 
     Args:
         table: scored answers.
@@ -78,9 +78,11 @@ def rule_for_all(
 
 
 def _pairs(table: ScoredTable, groups: np.ndarray) -> list[Pair | None]:
-    """Pair every model with today's choice, on the prompts where a rule may choose the model.
+    """Return for every model its scores and costs beside those of today's choice, prompt by prompt.
 
-    The entry of today's model itself is None.
+    Prompts of groups for which a rule may not choose the model have weight 0. In a scored table a rule may
+    choose any model; in a log's table, only models that the log supports there. The entry of today's model is
+    None, unless today's system asks several models (`ScoredTable.played`).
     """
     baseline = table.baseline()
     found: list[Pair | None] = []

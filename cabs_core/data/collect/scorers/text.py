@@ -31,7 +31,7 @@ _MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)"
 _FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
 #: Letter of a choice, the surest pattern first.
 _LETTER = (
-    re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
+    re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?(?!(?-i:a\s+[a-z]))([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
     re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
     re.compile(r"^\W*([A-Z])(?=[).:,\]*]|\s*(?:\n|$))"),
     re.compile(r"\(([A-Z])\)"),
@@ -40,7 +40,10 @@ _LETTER = (
 
 
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
-    """Return a text for comparison: single spaces, and no full stop, quotes or Markdown signs around it.
+    """Return a text for comparison.
+
+    White space of any length becomes one space. Quotes, `*` and backticks around the text and full stops at
+    its end are removed. Other signs of Markdown and a full stop at the beginning stay.
 
     Args:
         ignore_case: True to fold upper and lower case.
@@ -54,8 +57,9 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
 def result_number(text: str) -> float | None:
     """Return the number that an answer gives as its result, or None if the answer holds no number.
 
-    The result is the first number after the last mark that has one: `####`, `\\boxed{` or "answer is".
-    Without a mark it is the last number in the text. A percent sign is ignored.
+    The result is the first number that follows, in its line, the last mark that has one: `####`, `\\boxed{`
+    or "answer is". If no mark has a number, it is the last number in the text. A percent sign is ignored. A
+    number too large for a float does not count.
     """
     for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
         numbers = _NUMBER.findall(part)
@@ -76,6 +80,7 @@ def chosen_letter(text: str) -> str | None:
 
     The letter is looked for in this order: after the last "answer is", in `\\boxed{`, at the start before a
     sign or the end of the line, in the first brackets, at the end of the text. None if no place has a letter.
+    The article "a" after "answer is" is no letter: an `a` before another word in lower case.
     """
     for pattern in _LETTER:
         letters = pattern.findall(text.strip())
@@ -130,7 +135,8 @@ def _same_number(answer: str, reference: str, tolerance: float) -> float:
     """Return 1 if the numbers of answer and reference agree within the tolerance, otherwise 0.
 
     Args:
-        tolerance: largest difference, as a multiple of the reference or of 1, whichever is larger.
+        tolerance: largest difference, as a multiple of the absolute value of the reference or of 1, whichever
+            is larger.
 
     Raises:
         DataError: the reference holds no number.

@@ -62,6 +62,8 @@ def test_the_number_of_an_answer(answer, number):
         ("A dog", None),
         (r"\boxed{\text{C}}", "C"),
         ("A car is a vehicle. The answer is B", "B"),
+        ("The answer is a bit surprising: (C)", "C"),
+        ("The answer is A because of B", "A"),
     ],
 )
 def test_the_letter_of_an_answer(answer, letter):

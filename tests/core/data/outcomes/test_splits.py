@@ -92,6 +92,23 @@ def test_no_prompt_is_ever_in_two_splits(groups: list[int], kind: str, seed: int
         assert np.abs(np.array(counts(splits)) - expected).max() <= 6, "off by a group at most"
 
 
+def test_a_prompt_that_two_named_groups_hold_is_in_one_split_and_one_fold() -> None:
+    words = [f"{a}{b} please" for a in "mnopqrstuvwxyz" for b in "abcdefghijklmnopqrstuv"][:240]
+    prompts = [words[i] for k in range(0, 240, 3) for i in (k, k + 1, k + 1, k + 2, k + 2)]
+    names = [f"{name}{k}" if name else "" for k in range(80) for name in ("g", "g", "h", "h", "")]
+    tasks = [f"t{k % 4}" for k in range(80) for _ in range(5)]
+    outcomes = replace(outcomes_of(prompts, tasks), groups=np.array(names))
+    order = np.random.default_rng(0).permutation(len(prompts))
+    for kind in ("random", "by_prompt", "by_task"):
+        split = Split(kind=kind)
+        for found, mixed in zip(
+            [make_splits(outcomes, split), *make_folds(outcomes, split, 5)],
+            [make_splits(outcomes.take(order), split), *make_folds(outcomes.take(order), split, 5)],
+            strict=True,
+        ):
+            assert disjoint(outcomes, found) and (mixed == found[order]).all()
+
+
 def test_by_prompt_held_out_prompts_stay_so_when_the_table_grows() -> None:
     grown = outcomes_of([f"p{i}" for i in np.random.default_rng(0).permutation(3000)])
     few, split = np.arange(600), Split(kind="by_prompt")
