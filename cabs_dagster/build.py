@@ -115,6 +115,7 @@ class _InRepository(dg.FilePathMapping):
     """Mapping from a local file to its path in the repository, wherever the package is installed."""
 
     def convert_to_source_control_path(self, local_path: Path) -> str:
+        """Return `dbt_like_sql/FOLDER/FILE` for a file of SQL, and `assets/FILE` for any other file."""
         return "/".join(
             ("dbt_like_sql", *local_path.parts[-2:])
             if local_path.suffix == ".sql"
@@ -123,7 +124,10 @@ class _InRepository(dg.FilePathMapping):
 
 
 def resources(webhook_url: str | dg.EnvVar = "") -> dict[str, Any]:
-    """Return the resources of the current location.
+    """Return the resources of the current location (`names.current`), by their names there.
+
+    The resources are the artifact store with the compute device, the receiver of alerts, and the IO manager
+    of tables.
 
     Args:
         webhook_url: URL to which alerts are sent. Empty means that alerts are written to the log.
@@ -146,6 +150,8 @@ def build_defs(
     Args:
         webhook_url, source: see `resources` and `assets`.
         overrides: arguments of `Definitions` (assets, resources, jobs, ...), each in place of the default.
+            Other resources must have the names of the default ones, unless sensors are given too: the default
+            sensors use them.
     """
     all_jobs = jobs()
     parts: dict[str, Any] = {

@@ -196,7 +196,8 @@ def _two_way_error(
 ) -> dict[str, float] | None:
     """Return the standard error over trials and queries together. NULL stands for an unknown error.
 
-    If one of the two errors is NULL, the result is the other one.
+    An error is left out if it is NULL, or if its number of trials or queries is NULL or less than 2. If one
+    of the two errors is left out, the result is the other one; if both are, the result is NULL.
     """
     return _struct(
         uncertainty.two_way_error(_known(se_trials), _known(se_queries), trials or 0, queries or 0)
@@ -206,7 +207,9 @@ def _two_way_error(
 def _regime_of(rho: float | None, grid: list[float] | None) -> str | None:
     """Return the cost regime of a rho on its pool's grid, or None if the rho is NULL.
 
-    The paper's grid is used if the pool's grid is NULL or does not hold the rho.
+    The regime is `low`, `medium` or `high`, from small rhos to large ones. The regimes of the paper's grid
+    have fixed limits, and any other grid is cut into thirds. The paper's grid is used if the pool's grid is
+    NULL or does not hold the rho.
     """
     if rho is None:
         return None

@@ -78,7 +78,10 @@ def at_places(places: Places) -> Iterator[None]:
 
 
 def artifacts_url() -> str:
-    """Return the folder or fsspec URL of the artifacts: `CABS_ARTIFACTS`, default `$CABS_HOME/artifacts`."""
+    """Return the folder or fsspec URL of the artifacts: `CABS_ARTIFACTS`, default `$CABS_HOME/artifacts`.
+
+    Artifacts that `at_places` names come before both.
+    """
     named = _PLACES.get().artifacts or os.environ.get("CABS_ARTIFACTS", "")
     return named or str(cabs_home() / "artifacts")
 

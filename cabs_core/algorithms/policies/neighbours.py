@@ -81,7 +81,11 @@ class PointPolicy(StaticPolicy):
         return self.score(unit_rows(np.asarray(points, dtype=np.float64)))
 
     def reads(self) -> Reads:
-        """Return the fields that the policy reads: among others the kind of point that it learnt from."""
+        """Return the fields of a request that the policy reads.
+
+        The policy reads the embedding, or the context if it learnt from contexts. It also reads predicted
+        scores and costs if an arm joined after training.
+        """
         return self.with_predictions(Reads(embedding=self.on_embeddings, context=not self.on_embeddings))
 
     def values(self, request: Request) -> np.ndarray:
@@ -124,15 +128,21 @@ class PointPolicy(StaticPolicy):
         return arrays, {"on_embeddings": self.on_embeddings, **super().state()[1]}
 
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
-        """Return the layouts of the fitted arrays as one group, of which a state has all arrays or none.
+        """Return the layouts of the arrays of `_ARRAYS` as one group, also if the policy learnt nothing.
 
-        A policy without a train split has none. The first array has a row for every train prompt or cluster.
+        A state has all arrays of the group, or none if the policy learnt nothing. The first array has a row
+        for every train prompt or cluster.
         """
         shapes = {"ratings": ("trained",), self._ARRAYS[0]: ("rows", "width")}
         return ({name: states.learnt(*shapes.get(name, ("rows", "trained"))) for name in self._ARRAYS},)
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise PolicyError if the arrays have no row."""
+        """Raise PolicyError if the first array of `_ARRAYS` is empty. A state without arrays passes.
+
+        Args:
+            where: place of the state, for the message.
+            arrays: arrays of the state by name.
+        """
         if arrays and not arrays[self._ARRAYS[0]].size:
             raise PolicyError(f"{where}: {self._ARRAYS[0]} is empty")
 
@@ -228,7 +238,8 @@ class AvengersPro(PointPolicy):
 def nearest_rows(points: np.ndarray, train: np.ndarray, k: int) -> np.ndarray:
     """Return the indices of the nearest train rows by falling cosine, int [n, min(k, N)].
 
-    Of equal cosines the smaller index comes first. points [n, e] and train [N, e] are unit rows.
+    The cosines are computed in float32. Of nearest rows with equal cosines the smaller index comes first.
+    points [n, e] and train [N, e] are unit rows.
     """
     k = min(k, len(train))
     out = np.empty((len(points), k), dtype=np.int64)
@@ -258,7 +269,14 @@ class NearestPolicy(PointPolicy):
         return self.rate(nearest_rows(points, self.train, self.settings.neighbours))
 
     def _stream_scores(self, stream: Stream, points: np.ndarray) -> np.ndarray:
-        # the nearest rows do not depend on rho, so they are searched once for all streams of a problem
+        """Return values [n, B] for the points [n, e] of a stream, by `rate` of their nearest train rows.
+
+        The nearest rows do not depend on rho, so they are searched once and kept for all streams of the
+        problem. A policy that was loaded, or that learnt from another problem, searches at every call.
+
+        Raises:
+            PolicyError: the policy learnt nothing.
+        """
         fits = stream.offline.fits
         k = self.settings.neighbours
         if self.train is None or fits.get(UNIT_POINTS) is not self.train:

@@ -1,6 +1,6 @@
 """Artifacts: what the chain makes, where it lies, what it was made from, and what is out of date.
 
-    store = ArtifactStore()                          # $CABS_HOME/artifacts, or any fsspec URL
+    store = ArtifactStore()                          # $CABS_ARTIFACTS, or $CABS_HOME/artifacts
     chain = Chain(store, find_pool("demo"))
     chain.status(chain.stage("splits")).state        # fresh, stale, missing, waiting or blocked, `.reasons`
 

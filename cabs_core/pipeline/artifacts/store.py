@@ -44,8 +44,9 @@ class ArtifactStore:
     """Artifacts by path parts, such as `("splits", "demo")`.
 
     Args:
-        url: folder or fsspec URL (`s3://bucket/prefix`); empty: `$CABS_HOME/artifacts`. Remote artifacts are
-            written locally first and published with the record last; readers copy them into
+        url: folder or fsspec URL (`s3://bucket/prefix`). Empty means the URL in use in a block of
+            `at_places`, or else `CABS_ARTIFACTS`, and `$CABS_HOME/artifacts` if neither is set. Remote
+            artifacts are written locally first and published with the record last; readers copy them into
             `$CABS_HOME/cache/artifacts`, keyed by content.
     """
 
@@ -227,7 +228,7 @@ class ArtifactStore:
     def move(self, old: Parts, new: Parts) -> None:
         """Move what lies below the prefix `old` to `new`, in place of what is there.
 
-        Nothing is done if nothing lies below `old`.
+        Nothing is done if `old` does not exist.
         """
         if self.remote:
             with self.bucket.reaching(*old):
