@@ -79,6 +79,9 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
     """Replay the policies of a partition (pool, rho) and evaluate both checks.
 
     The checks can also run alone, on the files.
+
+    Raises:
+        dg.Failure: none of the policies could be replayed.
     """
     with guarded():
         cabs = cabs_of(context)
@@ -161,7 +164,18 @@ def _results(
     cells: "Mapping[str, ReplaySummary]",
     missing: Sequence[str] = (),
 ) -> Iterator[dg.AssetCheckResult]:
-    """Yield the results of the selected checks."""
+    """Yield the results of the checks named in `checks`, `trace` and `plausible`.
+
+    The check `trace` fails if there is no trace, a trace is not sound, or a policy could not be replayed or
+    was not played yet.
+    The check `plausible` warns of odd figures of a policy.
+
+    Args:
+        findings: {policy: what `examine` found on its trace}.
+        failed: {policy: why it could not be replayed}.
+        cells: {policy: summary of its replay}.
+        missing: policies of the pool that were not played yet.
+    """
     if TRACE in checks:
         yield trace_result(findings, failed, missing)
     if PLAUSIBLE in checks:

@@ -212,8 +212,8 @@ class Counters:
             status: how the attempt ended, as in the log. reason: why it failed or was refused, in words.
             seconds: duration of the attempt. bill: its cost and token counts.
             fallback_usd: USD that the fallback model was expected to cost instead, which is counted only if
-                the attempt was answered. None if the cost is unknown, or if the router did not choose
-                the model.
+                the attempt was answered and the cost of the bill is known. None if the fallback's cost is
+                unknown, or if the router did not choose the model.
         """
         self.add("upstream_calls_total", model=model, status=status)
         if status in FAILED:

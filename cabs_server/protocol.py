@@ -15,7 +15,11 @@ from uvicorn.server import ServerState
 
 
 class PlainHttpProtocol(HttpToolsProtocol):
-    """Protocol of one connection, which stays with HTTP/1.1. It takes the arguments of uvicorn's protocol."""
+    """Protocol of one connection, which stays with HTTP/1.1. It takes the arguments of uvicorn's protocol.
+
+    A request asks for an upgrade if its head has both `Upgrade` and `Connection: upgrade`. A lone `Upgrade`
+    has no effect in httptools or uvicorn.
+    """
 
     def __init__(
         self,
@@ -28,18 +32,21 @@ class PlainHttpProtocol(HttpToolsProtocol):
         self.parser = cast("httptools.HttpRequestParser", _PlainParser(self))
 
     def on_headers_complete(self) -> None:
-        """Begin the request if its head has no `Upgrade`; another head is first parsed again without it."""
+        """Begin the request, unless it asks for an upgrade.
+
+        The parser then reads the head again without `Upgrade`, and calls this method once more.
+        """
         if not self.parser.should_upgrade():
             super().on_headers_complete()
 
     def on_message_complete(self) -> None:
-        """End the request if its head has no `Upgrade`; another head is first parsed again without it."""
+        """End the request, unless its head asks for an upgrade and is still to be read without `Upgrade`."""
         if not self.parser.should_upgrade():
             super().on_message_complete()
 
 
 class _PlainParser:
-    """Parser of a connection's requests that reads the head of an upgrade again, without its `Upgrade`.
+    """Parser of a connection's requests that reads a head which asks for an upgrade again, without `Upgrade`.
 
     It has the methods of `httptools.HttpRequestParser` that uvicorn's protocol calls.
     """
@@ -73,7 +80,11 @@ class _PlainParser:
                 self._renew()
 
     def _plain_head(self) -> bytes:
-        """Return the head of the request that was just read, without `Upgrade`."""
+        """Return the head of the request that was just read, without `Upgrade`.
+
+        Raises:
+            httptools.HttpParserInvalidMethodError: the method is CONNECT.
+        """
         method = self.get_method()
         if method == b"CONNECT":
             raise httptools.HttpParserInvalidMethodError("CONNECT")

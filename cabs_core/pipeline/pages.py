@@ -52,6 +52,8 @@ def page_code_version() -> str:
 class _Page:
     """Page with figures from the marts, as an artifact of the planner: a report or the leaderboard.
 
+    A page is fresh if its record has the recipe of today and its files are sound.
+
     Attributes:
         marts: folder of the marts' parquet files.
     """
@@ -118,7 +120,11 @@ class Report(_Page):
         return page_parts(self.chain.pool.name)
 
     def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
-        """Return the recipe of the report as it would be made now.
+        """Return the recipe of the report, which is everything that determines it if it is made now.
+
+        The recipe holds the code version of the pages, hashes of the pool's rows in every mart and of the
+        stages that the report shows, the pool's goal, today's model, tolerance and monthly requests, the data
+        warnings, and why the figures are of older data, if they are. `inputs` is not used.
 
         Raises:
             ProvenanceError: there are no marts yet.
@@ -156,7 +162,10 @@ class Leaderboard(_Page):
         return LEADERBOARD
 
     def recipe(self, inputs: Mapping[str, Record] | None = None) -> Recipe:
-        """Return the recipe of the leaderboard as it would be made now.
+        """Return the recipe of the leaderboard, which is everything that determines it if it is made now.
+
+        The recipe holds the code version of the pages, a hash of every mart, and `verdicts`. `inputs` is not
+        used.
 
         Raises:
             ProvenanceError: there are no marts yet.

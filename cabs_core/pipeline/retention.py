@@ -72,7 +72,10 @@ def _needs_rounds(pool: str) -> bool:
 
 
 def prune(store: ArtifactStore, trace: Prunable) -> None:
-    """Delete one trace, if it is still there, after noting in the record that it is gone."""
+    """Delete one trace after noting in the record that it is gone.
+
+    Nothing happens if the trace is gone already or the replay was made again since it was listed.
+    """
     record = store.record(trace.parts)
     if record is not None and record.created == trace.created and TRACE_FILE not in record.pruned:
         kept = replace(record, pruned=(*record.pruned, TRACE_FILE))
@@ -80,7 +83,7 @@ def prune(store: ArtifactStore, trace: Prunable) -> None:
 
 
 def remove_replays_of_other_versions(chain: Chain) -> list[str]:
-    """Remove the replays of a pool that another version made and that its pool file no longer names.
+    """Remove a pool's replays that another version of the project made and that its pool file does not name.
 
     No run would make them again, and the SQL models read all replays that are there.
 
@@ -124,7 +127,7 @@ def restore_pool(name: str, store: ArtifactStore) -> None:
     """Take a retired pool back, with the artifacts that were set aside.
 
     Raises:
-        PoolError: it is not retired, or its file is gone.
+        PoolError: the pool is not retired, or has no valid file.
     """
     if name not in retired():
         raise PoolError(

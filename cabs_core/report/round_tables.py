@@ -60,7 +60,10 @@ def budgets(evidence: Evidence, router: str) -> PageTable | None:
 
 
 def tasks(evidence: Evidence, router: str, rho: float) -> PageTable | None:
-    """Table of the models that a router asks at one rho (score per USD), for the most frequent tasks."""
+    """Table of the models that a router asks at one rho (score per USD), for the 60 most frequent tasks.
+
+    The result is None if no round was played.
+    """
     rows = facts.routing_by_task(evidence, router, rho).head(_MOST_TASKS)
     columns = {
         "Task": lambda t: words(t.task),

@@ -5,10 +5,11 @@ Every arm has a ridge model of the score, A = sum of x x^T and b = sum of y x. T
     x.theta + alpha sqrt(x^T A^-1 x / max(gamma^s, 1/200)) - penalty,       theta = A^-1 b,
 
 s = rounds since the arm was last played or updated. Before an arm learns, A and b are multiplied by gamma^dt,
-dt = rounds since its last update; when less than a tenth of the ridge penalty is left in A, it is filled up
-again. The prior is the ridge regression on the train split, scaled so that the last diagonal entry of A is
-`prior_rounds`: the last feature is the constant, and is taken as 1 whatever its value in the contexts, so
-that A counts rounds; the ridge penalty is then added to A, and to b so that theta does not change.
+dt = rounds since its last update. s and dt count up to 1,000 rounds. When less than a tenth of the ridge
+penalty is left in A, it is filled up again. The prior is the ridge regression on the train split, scaled so
+that the last diagonal entry of A is `prior_rounds`: the last feature is the constant, and is taken as 1
+whatever its value in the contexts, so that A counts rounds; the ridge penalty is then added to A, and to b so
+that theta does not change.
 
 Source: ParetoBandit (package paretobandit 0.1.1, Apache-2.0; equations read in `policy.py`, `router.py`,
 `costs.py`); PILOT (arXiv 2508.21141) is LinUCB with a prior and a budget on top, without forgetting: preset
@@ -77,7 +78,9 @@ class ParetoData(NamedTuple):
     """Arrays of n queries, or of one request, as the kernels take them.
 
     Attributes:
-        contexts: [n, d], whose last feature is 1. penalties: [n, K], of the expected costs.
+        contexts: [n, d], whose last feature is 1.
+        penalties: [n, K], in score units: rho times the expected costs, or with cost 'log' `lambda_c` times
+            the arms' scaled log costs.
         scores: [n, K], realised scores, read at the played arm.
     """
 
@@ -108,8 +111,9 @@ class ParetoOptions(PolicyOptions):
 
 @kernel
 def staleness_factor(gamma: float, rounds: int) -> float:
-    """Return the factor by which a variance grows after `rounds` without a play or update of the arm:
-    1 / max(gamma^rounds, 1/200).
+    """Return the factor by which a variance grows after `rounds` without a play or update of the arm.
+
+    The factor is 1 / max(gamma^rounds, 1/200), where more than `MAX_STALENESS` (1,000) rounds count as 1,000.
     """
     if gamma >= 1.0 or rounds <= 0:
         return 1.0
@@ -155,9 +159,10 @@ def _forget(
     floor: np.ndarray,
     updated: np.ndarray,
 ) -> None:
-    """Discount an arm's model by the rounds since its last update, up to round `now`.
+    """Multiply an arm's A and b by gamma for every round since its last update, up to round `now`.
 
-    If less than `LEAST_SHARE` of the ridge penalty is left then, it is filled up again.
+    More than `MAX_STALENESS` (1,000) rounds count as 1,000. If less than `LEAST_SHARE` of the ridge penalty
+    is left in A then, it is filled up again. With gamma 1, only the round of the last update changes.
     """
     if gamma < 1.0:
         decay = gamma ** min(now - updated[arm], MAX_STALENESS)
@@ -266,9 +271,11 @@ class ParetoBandit(CompiledPolicy):
         self.resized()
 
     def resized(self) -> None:
+        """Allocate the row of zeros that stands in for unknown scores, for today's number of arms."""
         self._no_scores = np.zeros((1, len(self.arms)))
 
     def parts(self, lane: Lane | None = None) -> ParetoParts:
+        """Return the policy's options and its own arrays, not copies. The lane is not used."""
         o = self.settings
         return ParetoParts(o.alpha, o.gamma, o.penalty, self.model, self.clock, self.gain)
 
@@ -287,7 +294,10 @@ class ParetoBandit(CompiledPolicy):
         )
 
     def _penalties(self, costs: np.ndarray | None, rho: float) -> np.ndarray:
-        """Return the penalties of the arms for expected costs [..., K], not read with cost 'log'."""
+        """Return the penalties of the arms in score units, rho times the expected costs [..., K].
+
+        With cost 'log' neither is read, and the penalties are `lambda_c` times the scaled log costs [K].
+        """
         if self.settings.cost == "log":
             penalties: np.ndarray = self.settings.lambda_c * self.price
         else:
@@ -296,6 +306,7 @@ class ParetoBandit(CompiledPolicy):
         return penalties
 
     def reads(self) -> Reads:
+        """Return the fields of a request that the policy reads: the context and the predicted costs."""
         return Reads(context=True, costs=True)
 
     def choose(self, request: Request) -> Choice:
@@ -342,12 +353,13 @@ class ParetoBandit(CompiledPolicy):
         }
 
     def check_state(self, where: str, arrays: Mapping[str, np.ndarray]) -> None:
-        """Raise PolicyError if a variance is negative or an arm was played after the last round."""
+        """Raise PolicyError if a variance is negative or `played` or `updated` is after the last round."""
         states.check_variances(where, "inverse", arrays["inverse"])
         if max(arrays["updated"].max(), arrays["played"].max()) > arrays["clock"][0]:
             raise PolicyError(f"{where}: updated and played must not exceed clock")
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
+        """Return the fields that are kept of a decision until its score comes: the context alone."""
         return {"context": states.Field((self.dim,))}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
@@ -371,12 +383,14 @@ class ParetoBandit(CompiledPolicy):
 
     @property
     def can_resemble(self) -> bool:
+        """True, since a new arm can start at the learnt model of another arm, see `resemble`."""
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
         """Start the last arm at the estimate of arm `arm`, with the certainty of a few rounds.
 
-        The margin is not used, since the policy learns scores.
+        The last arm also takes over the scaled log cost of arm `arm`. The margin is not used, since the
+        policy learns scores.
         """
         model = self.model
         penalty = self.settings.penalty

@@ -39,7 +39,10 @@ _TYPES_IN_YAML = {
 
 
 def shown_path(path: Path) -> str:
-    """Return a path as messages show it: printable, and the last 160 characters if it is longer."""
+    """Return a path as messages show it: printable, and at most 160 characters long.
+
+    Three dots and the last 157 characters stand for a longer path.
+    """
     text = printable(str(path))
     if len(text) <= 160:
         return text
@@ -138,7 +141,10 @@ def _expectation(message: str) -> str:
 
 
 def _default(place: plain_yaml.Place, kind: Any) -> str:
-    """Return a sentence that states the default of a field, or '' if it is no number, truth value or text."""
+    """Return a sentence that states the default of a field.
+
+    The sentence is '' if the default is empty or is no number, truth value or text, or if the field has none.
+    """
     field = _section(place[:-1], kind).model_fields.get(str(place[-1]))
     if field is None or not isinstance(field.default, bool | int | float | str) or field.default == "":
         return ""
@@ -191,7 +197,10 @@ def _section(place: plain_yaml.Place, kind: Any) -> type[BaseModel]:
 
 
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
-    """Return {field: pydantic model} of the fields whose value is a pydantic model, or a mapping to such."""
+    """Return {field: pydantic model} of the fields whose value is a pydantic model, or a mapping to such.
+
+    A field that may be left empty, such as `Goal | None`, counts as well.
+    """
     sections = {}
     for name, info in model.model_fields.items():
         for kind in (info.annotation, *get_args(info.annotation)):

@@ -120,7 +120,8 @@ def trace_again(chain: Chain, policy: str, rho: float) -> StoredTrace:
     """Play a replay whose trace was pruned again, and return its rounds.
 
     Raises:
-        ProvenanceError: the replay or an input is missing, or other rounds come out than were recorded.
+        ProvenanceError: the replay is missing or one of its files was altered, an input is missing, out of
+            date or altered, or other rounds come out than were recorded.
     """
     target = Target("replay", chain.pool, rho, policy)
     folder = chain.verified(target)
