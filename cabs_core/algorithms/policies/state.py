@@ -6,9 +6,9 @@ therefore pass the checks of this module first. A `Field` states the shape, type
 about a microsecond for a few hundred arms.
 
 A saved policy is a folder with `policy.json` (name, arms, options) and `state.npz` (learnt arrays). No file
-is taken on trust. `load` reads the header and checks every field. It then reads the shapes and types of
-all arrays, which stand in front of their bytes, and compares them with what the class expects. Only then it
-reads the arrays and checks their ranges.
+is taken on trust. `load` reads the header and checks every field. It then reads the shapes of all arrays,
+which stand in front of their bytes, and compares them with what the class expects. Only then it reads the
+arrays and checks their types and ranges.
 
 Belongs here: shapes, types, ranges, finiteness, files. Elsewhere: which policy made a decision (`safe`).
 """
@@ -211,7 +211,8 @@ def names(where: str, values: Any) -> tuple[str, ...]:
     """Return names of arms as a tuple.
 
     Raises:
-        PolicyError: there is no name, or one is empty or occurs twice.
+        PolicyError: `values` is a text or cannot be iterated, there is no name, or a name is empty, is no
+            text or occurs twice.
     """
     try:
         if isinstance(values, (str, bytes)):
@@ -247,7 +248,7 @@ def stream_keys_of(where: str, keys: Any) -> np.ndarray:
 def check_size(where: str, fields: Mapping[str, Field]) -> None:
     """Raise PolicyError if arrays of these fields take more bytes than this machine has memory in all.
 
-    Sizes that a field gives by name count as 1.
+    Sizes that a field gives by name count as 1. A system that does not say its memory counts as 64 GiB.
     """
     size = 8 * sum(math.prod(n for n in f.shape if isinstance(n, int)) for f in fields.values())
     try:
@@ -435,8 +436,10 @@ class Saved:
         """Return the learnt arrays, checked by the policy's `layout`; fill `ledger`.
 
         Raises:
-            PolicyError: an array is absent, belongs to another policy, or has unexpected entries.
-            ValueError: the file or the ledger in it is damaged.
+            PolicyError: an array of the policy is absent, belongs to another policy, or has an unexpected
+                shape, type or entry.
+            Exception: `state.npz` or the ledger in it is absent or damaged. The type depends on the damage;
+                `load` turns every type into a ProvenanceError.
         """
         where = f"{self.folder / ARRAYS}"
         with zipfile.ZipFile(self.folder / ARRAYS) as stored:
@@ -490,7 +493,8 @@ def _stored_shapes(stored: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
     """Return {name: shape} of all arrays, read from their headers alone.
 
     Raises:
-        ValueError: an entry is no `.npy` file, occurs twice, or has another size than its header states.
+        ValueError: an entry is no `.npy` file, occurs twice, holds Python objects, or has another size than
+            its header states.
     """
     shapes: dict[str, tuple[int, ...]] = {}
     for entry in stored.infolist():

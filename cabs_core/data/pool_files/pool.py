@@ -123,7 +123,10 @@ class Pool(Strict):
         return self
 
     def _faults(self) -> Iterator[str]:
-        """Yield a message for each fault of fields that do not fit each other."""
+        """Yield a message for each rule of all pools that the fields break, alone or with each other.
+
+        The rules are about policies, models, `today`, requests per month and folds.
+        """
         repeated = sorted(name for name, count in Counter(self.policies).items() if count > 1)
         if not self.policies:
             yield "policies is empty: name at least one policy"
@@ -167,7 +170,10 @@ class Pool(Strict):
         return not self._why_one_fold()
 
     def _faults_of_models(self) -> Iterator[str]:
-        """Yield a message for each fault of the models and of fields that name an unknown model."""
+        """Yield messages on the models that a pool file names, and one for each field with unknown models.
+
+        Fields that map models to values, such as `prices`, are checked here, and `today` in `_faults`.
+        """
         names = list(self.models)
         in_source = [name for given in self.names_in_source().values() for name in given]
         if len(names) > MOST_MODELS:
@@ -270,7 +276,11 @@ class ReplayedPool(Pool):
         return ""
 
     def _faults(self) -> Iterator[str]:
-        """Yield the faults of every pool, then those of `today` and of the replay's condition."""
+        """Yield the faults of every pool, then those that only a replayed pool can have.
+
+        These faults are `today: log`, since the source is no log, and the condition `severe_shift` without
+        `split.test_tasks`.
+        """
         yield from super()._faults()
         if self.today == TODAY_LOG:
             yield (
@@ -309,9 +319,10 @@ def cannot_predict(field: str, reason: str) -> str:
 def faults_of_prices(
     prices: Mapping[str, Price], cost_per_call: Mapping[str, float], missing: str
 ) -> Iterator[str]:
-    """Yield a message for each fault of the prices (USD per million tokens) and constant costs (USD).
+    """Yield at most two messages on prices (USD per million tokens) and constant costs (USD per call).
 
-    A fault is a model with a price and a constant cost, or `missing: price` with neither in the file.
+    The first message names one model that has both a price and a constant cost, even if there are several.
+    The second one says that `missing: price` needs prices or constant costs, if the file has neither.
 
     Args:
         prices: {model: price} of the pool file.

@@ -121,7 +121,10 @@ class CallPrice(TokenPrice):
     per_search: _Usd | None = Field(None, description="USD for one web search that the provider makes")
 
     def rates(self, prompt_tokens: float) -> Rates:
-        """Return the prices of a call whose prompt has this many tokens, cached tokens included."""
+        """Return the prices of a call whose prompt has this many tokens, cached tokens included.
+
+        The prices are those of the largest length in `above` that the prompt exceeds, or the ordinary ones.
+        """
         passed = [threshold for threshold in self.above if prompt_tokens > threshold]
         if not passed:
             return self.complete()
@@ -147,7 +150,7 @@ class CallPrice(TokenPrice):
     def factor(self, tiers: str) -> float:
         """Return the multiple of the ordinary price for tiers in a text such as `priority, fast`.
 
-        The multiples of several tiers are multiplied. A tier that `tiers` lacks counts as the ordinary tier.
+        The multiples of several tiers are multiplied. A tier without a multiple counts as the ordinary tier.
         """
         product = 1.0
         for tier in names_of_tiers(tiers):

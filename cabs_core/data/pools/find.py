@@ -22,8 +22,8 @@ def load_pool_file(path: Path) -> PoolFile:
     `PoolFile.rhos_from` is the reason.
 
     Raises:
-        PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names file,
-            line, field and value in at most 500 characters.
+        PoolError: the file cannot be read, is not plain YAML, or is not a valid pool. The message names the
+            file, the field and the value, and the line if it is known, in at most 500 characters.
     """
     pool_file = read_pool_file(path)
     pool_file = replace(

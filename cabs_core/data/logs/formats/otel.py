@@ -205,8 +205,9 @@ def _scores_of(values: Record) -> list[tuple[str, Any]]:
 def _kind(values: dict[str, Any], span: Record) -> str:
     """Return the kind of a span in lower case.
 
-    The kind comes from an attribute of Vercel's AI SDK, the GenAI conventions, OpenInference or OpenLLMetry.
-    Without such an attribute, a span that names a model is a `chat`, and any other span is `UNKNOWN_KIND`.
+    The kind comes from an attribute of Vercel's AI SDK, the GenAI conventions, OpenInference or OpenLLMetry,
+    or else from the span's field `span_kind`. Without a kind, a span that names a model is a `chat`, and any
+    other span is `UNKNOWN_KIND`.
     """
     vercel = first(values, "ai.operationId", "operation.name")
     if isinstance(vercel, str) and vercel.casefold().startswith("ai."):
@@ -324,9 +325,10 @@ def _any_value(value: Any) -> Any:
 
 
 def _numbered(values: Record, prefix: str) -> list[dict[str, Any]]:
-    """Return the objects that numbered attributes hold, or the list that stands at their prefix.
+    """Return the objects that numbered attributes hold, or those of a list that stands at the prefix itself.
 
-    The attributes `prefix.0.a.b`, `prefix.1.a.b` and so on are a list of {a.b: value}.
+    The attributes `prefix.0.a.b`, `prefix.1.a.b` and so on become a list of {a.b: value}. Items of a list
+    that are no objects are left out.
     """
     there = at(values, prefix)
     if isinstance(there, list):
@@ -389,7 +391,10 @@ def _event_messages(name: str, data: Record, event: Record) -> list[Any]:
 
 
 def _evaluation(data: Record, span_id: Any) -> list[Score]:
-    """Return the score in the data of an evaluation as a list, which is empty if there is no value."""
+    """Return the score in the data of an evaluation as a list, which is empty if there is no value.
+
+    The score belongs to the call with the response id in the data, or with the id of the span.
+    """
     value = first(data, "gen_ai.evaluation.score.value", "gen_ai.evaluation.score.label")
     about = ids(data.get("gen_ai.response.id"), span_id)
     name = str(data.get("gen_ai.evaluation.name") or "score")

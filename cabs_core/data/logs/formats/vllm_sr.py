@@ -20,7 +20,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
     """Return (name, value) of the outcomes about the model that answered.
 
-    The value is the score. If there is no score, the value is True or False by the verdict, or an unknown
+    The value is the score. If the score is absent or None, it is True or False by the verdict, or an unknown
     verdict itself. Outcomes about a route, a provider or the router do not judge the answer and are left out.
     """
     outcomes = record.get("outcomes") or record.get("outcome") or []
@@ -31,7 +31,9 @@ def _outcomes(record: Record) -> list[tuple[str, Any]]:
         if outcome.get("target_ref") not in (None, "", record.get("selected_model")):
             continue
         verdict = outcome.get("verdict")
-        value = outcome.get("score", _VERDICTS.get(str(verdict).casefold(), verdict))
+        value = outcome.get("score")
+        if value is None:
+            value = _VERDICTS.get(str(verdict).casefold(), verdict)
         if value is not None:
             scores.append((str(outcome.get("name") or "outcome"), value))
     return scores

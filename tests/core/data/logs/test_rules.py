@@ -144,6 +144,7 @@ def outcome(**about: Any) -> dict:
         ([{"target": "MODEL", "verdict": "Underpowered"}], 0.0),
         ([outcome(verdict="overprovisioned")], 1.0),
         ([outcome(verdict="failed", score=0.25)], 0.25),
+        ([outcome(verdict="failed", score=None)], 0.0),
         ([outcome(verdict="failed", target="route")], None),
         ([outcome(verdict="failed", target="provider"), outcome(verdict="good_fit")], 1.0),
         ([], None),
