@@ -61,9 +61,14 @@ def _pool_waited_for(record: logging.LogRecord) -> str:
 
 
 class _Line(logging.Formatter):
-    """Formatter that prints the first line of the message, without the job, run and step before it."""
+    """Formatter of the lines that `cabs run` prints for log records."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """Return the line of a record, indented by two spaces, or an empty text if the message is blank.
+
+        The line is the first line of the message, without the job, run and step before it. For a step that
+        waits for a slot, the line is the sentence of `waiting_for` instead.
+        """
         pool = _pool_waited_for(record)
         if pool:
             return f"  {waiting_for(pool)}"

@@ -3,10 +3,10 @@
 CABS_SERVER_KEYS=name=key,...         keys of callers; each scores its own decisions
 CABS_SERVER_ADMIN_KEYS=name=key,...   keys that may also score every decision and read /metrics
 
-A server without keys answers programs on this machine only. It refuses pages in a browser, which show by
-their `Origin`, by a `Host` that is not this machine (DNS rebinding) or by a body that is not declared as
-JSON. It refuses proxies, which show by HTTP/1.0, `Forwarded`, `X-Forwarded-*` or `Via`. No address makes a
-caller an administrator.
+A server without keys answers programs on this machine only, and pages that this machine serves. It refuses
+other pages in a browser, which show by an `Origin` or a `Host` that is not this machine (DNS rebinding), or
+by a POST whose body is not declared as JSON. It refuses proxies, which show by HTTP/1.0, `Forwarded`,
+`X-Forwarded-*` or `Via`. No address makes a caller an administrator.
 """
 
 import hmac
@@ -134,8 +134,8 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
         keys, admins: {name: key} of callers and of administrators.
 
     Raises:
-        Refused: the key is wrong or missing. A server without keys raises it for a request that a page in a
-            browser, a proxy or another machine may have sent.
+        Refused: the key is wrong or missing. A server without keys raises it for a request that a page of
+            another host, a proxy or another machine may have sent.
     """
     if not keys and not admins:
         _refuse_proxy(request)
@@ -151,7 +151,12 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
 
 
 def _refuse_page(request: Request) -> None:
-    """Refuse a request that a page in a browser may have sent. Raises Refused."""
+    """Refuse a request that a page of another host may have sent.
+
+    Raises:
+        Refused: the `Host` or the `Origin` is not this machine, or the body of a POST is not declared as
+            JSON. A request without `Origin` and one with an `Origin` on this machine are accepted.
+    """
     headers = request.headers
     host = headers.get("host", "")
     origin = headers.get("origin")

@@ -161,11 +161,14 @@ async def _read_for_router(request: Request, dialect: str) -> tuple[ClientReques
 
 
 def terms_of(request: Request, router: Router) -> Terms:
-    """Return the terms in a request's headers. The values of a repeated header are joined by a comma.
+    """Return the models that may answer and the rho of a request, from its two headers of terms.
+
+    `x-cabs-models` lists models, and `x-cabs-value` gives the value of a right answer, 1 / rho, in USD. If a
+    header is absent, its field of the terms is None. The values of a repeated header are joined by a comma.
 
     Raises:
-        RouterError: the headers name no model, or a model that the router does not have; or the value of a
-            right answer is no number, out of range, or not the only one that the policy serves.
+        RouterError: the list of models is empty or names a model that the router does not have; or the value
+            is no number, is out of range, or differs from the only value that the policy serves.
     """
     values = {name: request.headers.getlist(name) for name in (MODELS, VALUE)}
     return Terms.read({name: ", ".join(texts) for name, texts in values.items() if texts}, router)
@@ -175,7 +178,8 @@ async def _read(request: Request, content: bytes, dialect: str) -> ReadRequest:
     """Return the facts of a request. A large body is read on a thread.
 
     Raises:
-        Refused: the body is no JSON object, has too many values, or a field that providers read differently.
+        Refused: the body is no JSON object, has too many values, names a field twice, or has a field whose
+            name providers read differently.
         RouterError: the client gives a text to route by that cannot be read.
     """
     state = request.app.state

@@ -36,9 +36,9 @@ class Readiness:
     async def state(self) -> tuple[str, list[str]]:
         """Return the state and its problems as sentences.
 
-        The state is `ready`, `degraded` (requests are answered, with problems) or `not ready` (the breakers
-        of all models are open, or decisions cannot be logged and `fail_closed` is set). The log was checked
-        at most `HOLDS` seconds ago.
+        The state is `ready`, `degraded` (requests are answered, with problems) or `not ready` (the server
+        calls upstreams and the breakers of all models are open, or decisions cannot be logged and
+        `fail_closed` is set). The log was checked at most `HOLDS` seconds ago.
         """
         async with self._lock:
             if time.monotonic() >= self._checked_until:
@@ -62,7 +62,10 @@ class Readiness:
         return ("degraded" if problems else "ready"), problems
 
     def _consequence(self) -> str:
-        """Return in words what happens to requests while the log cannot be used."""
+        """Return in words what happens to requests while the log cannot be used.
+
+        Requests are refused if `fail_closed` is set. Otherwise the fallback model answers them.
+        """
         if self.forwarder.settings.fail_closed:
             return "requests get 503"
         return "the fallback model answers, nothing is learnt"

@@ -90,10 +90,13 @@ def _best_of_marts(data: PoolData) -> str:
 
 
 def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None:
-    """Table of the pools whose source is a log, with links to their pages; None if there is none.
+    """Table of the pools with off-policy estimates that were not replayed, or None if there are none.
+
+    A row has the name of the pool with a link to its page, and the numbers of held-out decisions, prompts and
+    policies.
 
     Args:
-        replayed: names of the pools that stand in the table of replayed pools.
+        replayed: names of the pools to leave out, as the table of replayed pools has them.
     """
     mart = read_mart(artifacts_dir, "mart_off_policy")
     columns: dict[str, MakeCell] = {
@@ -112,7 +115,10 @@ def _estimated(artifacts_dir: Path, replayed: Sequence[str]) -> PageTable | None
 
 
 def _marked(info: dict[str, Any]) -> str:
-    """Return the title of a pool, followed in brackets by `synthetic` and by its stress condition."""
+    """Return the title of a pool, followed in brackets by `synthetic` and the stress condition, if any.
+
+    `synthetic` is left out if the pool is not synthetic, or if the title has the word already.
+    """
     name: str = info["title"]
     if info["synthetic"] and "synthetic" not in name.lower():
         synthetic = "synthetic"

@@ -70,7 +70,7 @@ class ArmMap:
         return cls(np.eye(arms), np.zeros(arms), np.ones(arms), np.arange(arms))
 
     def added(self, like: Likeness) -> Self:
-        """Return the map with one arm more at the end."""
+        """Return the map with one arm more at the end, whose anchor is the trained arm of largest weight."""
         return type(self)(
             np.vstack([self.weights, like.weights]),
             np.append(self.offsets, like.offset),
@@ -99,14 +99,17 @@ class ArmMap:
     def trained_scores(self, scores: np.ndarray) -> np.ndarray:
         """Return scores `[n, B]` of the trained arms as anchors.
 
-        A trained arm that is still there has its own score. A trained arm that went has the score of a new
-        arm whose anchor it is, or else the mean of today's arms.
+        A trained arm that is still there has its own score, also if it is the anchor of new arms. A trained
+        arm that went has the score of a new arm whose anchor it is, or else the mean of today's arms. If
+        several new arms have this anchor, the arm with the largest weight counts, and of equal weights the
+        first arm.
 
         Args:
             scores: `[n, K]` observed scores of today's arms.
         """
         out = np.tile(scores.mean(axis=1, keepdims=True), (1, self.weights.shape[1]))
-        for k in np.argsort(self.weights.max(axis=1), kind="stable"):
+        # the first of the arms with the largest weight is written last: a trained arm comes before new ones
+        for k in np.argsort(-self.weights.max(axis=1), kind="stable")[::-1]:
             out[:, self.anchors[k]] = scores[:, k]
         return out
 

@@ -115,12 +115,18 @@ class LinTS(RidgeBandit):
     loop = staticmethod(round_loop(decide, learn_played_arm))
 
     def resized(self) -> None:
+        """Allocate `pmf` and the work space of the integral anew for today's number of arms."""
         super().resized()
         k = len(self.arms)
         self._deviations = np.zeros(k)
         self._below = np.zeros((3, k))
 
     def parts(self, lane: Lane | None = None) -> LinTSParts:
+        """Return the options, models and work space of the policy, without copies.
+
+        Args:
+            lane: one trial of a replay, for policies that keep data in it. LinTS does not read it.
+        """
         return LinTSParts(
             v=self.settings.v,
             integrates=self.settings.propensity == "integral",

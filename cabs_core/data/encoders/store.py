@@ -10,7 +10,7 @@ one vector for good. `plans/` holds the prompts of runs that have not ended (see
 import hashlib
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +87,8 @@ class EmbeddingStore:
         if stated is None or stated != _checksum(keys, vectors, counts):
             # set aside, not deleted, for inspection; the prompts are embedded again
             self.rejected += 1
-            os.replace(path, path.with_suffix(".rejected"))
+            with suppress(FileNotFoundError):  # another process that reads the shard was first
+                os.replace(path, path.with_suffix(".rejected"))
             return
         self._read.add(path.name)
         self.dim = vectors.shape[1]

@@ -30,6 +30,7 @@ class ReplayProblemSummary(Summary):
     folds: int = 1
 
     def shown(self) -> dict[str, Any]:
+        """Return the sizes of each split's problem under the name of the split, then the number of folds."""
         return {**self.problems, "folds": self.folds}
 
 

@@ -415,6 +415,7 @@ def test_the_map_of_arms():
     np.testing.assert_allclose(grown.scores(predicted)[:, 3], np.minimum(predicted[:, 1] + 0.1, 1.0))
     np.testing.assert_allclose(grown.costs_of(predicted), np.column_stack([predicted, 2 * predicted[:, 1]]))
     assert ArmMap.from_dict(grown.to_dict()).scores(predicted).tolist() == grown.scores(predicted).tolist()
+    np.testing.assert_array_equal(grown.trained_scores(np.array([[0.1, 0.2, 0.3, 0.9]])), [[0.1, 0.2, 0.3]])
     left = grown.removed(1)
     np.testing.assert_array_equal(left.scores(predicted), grown.scores(predicted)[:, [0, 2, 3]])
     observed = np.array([[0.1, 0.2, 0.9]])

@@ -55,6 +55,18 @@ def test_a_damaged_shard_is_set_aside_and_its_prompts_count_as_unseen(tmp_path):
     assert store.commit(KEYS, vectors(1.0), counts()) == 20
 
 
+def test_a_damaged_shard_that_another_process_set_aside_first_is_ignored(tmp_path, monkeypatch):
+    EmbeddingStore(tmp_path, "e").commit(KEYS, vectors(0.0), counts())
+    shard = next((tmp_path / "e").rglob("*.safetensors"))
+
+    def checksum_after_the_other_process(*arrays):
+        shard.rename(shard.with_suffix(".rejected"))
+        return ""
+
+    monkeypatch.setattr("cabs_core.data.encoders.store._checksum", checksum_after_the_other_process)
+    assert len(EmbeddingStore(tmp_path, "e")) == 0
+
+
 def test_values_that_are_not_finite_are_refused(tmp_path):
     bad = vectors(0.0)
     bad[7, 1] = np.nan
