@@ -54,7 +54,7 @@ class _Entry(_Closed):
     @field_validator("description")
     @classmethod
     def _on_one_line(cls, text: str) -> str:
-        """Return the description with every run of white space as one space."""
+        """Return the description without white space at its ends, and with one space for each run inside."""
         return " ".join(text.split())
 
 
@@ -105,7 +105,7 @@ class SourceTable(_Entry):
 
     @property
     def relation(self) -> str:
-        """Name of the table in rendered SQL."""
+        """Name of the table in rendered SQL: `source__name`."""
         return f"{self.source}__{self.name}"
 
     @property
@@ -139,7 +139,8 @@ def read_schema(path: Path) -> Schema:
     """Read a schema.yml.
 
     Raises:
-        SqlModelError: the file is not YAML, or a field is not in the grammar; the message names its place.
+        SqlModelError: the file is not YAML, or a field is missing, of a wrong type or not in the grammar. The
+            message names the place of the first such field.
     """
     try:
         data = yaml.load(path.read_text(encoding="utf-8"), Loader=_YamlLoader)

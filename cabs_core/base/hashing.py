@@ -26,6 +26,7 @@ def prompt_hash(text: str) -> str:
 
 @lru_cache(maxsize=65536)
 def _hash_file(path: str, size: int, mtime_ns: int, inode: int) -> str:
+    """Return the SHA-256 of a file. Size, modification time and inode are only keys of the cache."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
@@ -36,6 +37,7 @@ def hash_file(path: str | Path) -> str:
 
 
 def _hashed(path: str, status: os.stat_result) -> str:
+    """Return the SHA-256 of a file whose `os.stat` is known, from the cache if the file did not change."""
     return _hash_file(path, status.st_size, status.st_mtime_ns, status.st_ino)
 
 

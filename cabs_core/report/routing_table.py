@@ -141,7 +141,7 @@ def may_be_recommended(table: RoutingTable) -> bool:
 def _examples(found: PoolAnswer, points: np.ndarray, rows: np.ndarray) -> tuple[str, ...]:
     """Return the prompts nearest to the middle of a group, without repetitions.
 
-    There are at most `EXAMPLES` prompts, each cut to `LONGEST` characters.
+    There are at most `EXAMPLES` prompts, each on one line and cut to `LONGEST` characters.
 
     Args:
         points: `[n, e]` embeddings of all prompts as unit vectors.

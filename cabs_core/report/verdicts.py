@@ -3,10 +3,14 @@
 `as_junit` writes XML that build servers read, `as_markdown` a table for a pull request.
 """
 
+import re
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Literal
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+#: carriage returns, which a parser reads as newlines, and characters that XML 1.0 forbids
+_NOT_XML = re.compile("[^\t\n\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 CheckOutcome = Literal["passed", "warning", "error", "broken"]
 
@@ -67,8 +71,8 @@ def _counted(name: str, cases: list[Case]) -> dict[str, str]:
 
 
 def _xml(text: str) -> str:
-    """Return the text with a space in place of each character below U+0020 but newlines and tabs."""
-    return "".join(c if c in "\n\t" or ord(c) >= 32 else " " for c in text)
+    """Return the text with a space in place of each carriage return and each character that XML forbids."""
+    return _NOT_XML.sub(" ", text)
 
 
 def as_markdown(cases: list[Case]) -> str:
@@ -100,4 +104,4 @@ def as_markdown(cases: list[Case]) -> str:
 
 def _cell(text: str) -> str:
     """Return the first 300 characters of a text as one cell of a Markdown table."""
-    return text.replace("|", "\\|").replace("\n", " ")[:300]
+    return text[:300].replace("|", "\\|").replace("\n", " ")

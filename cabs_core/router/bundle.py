@@ -50,7 +50,8 @@ class Manifest:
         rhos: the pool's grid of rho. A pacer moves rho up to twice the grid's range above its lowest value.
         arms: one dict per model: `name`, `mean_score` and `mean_cost` (USD a call) on the train split, and
             `free`, True if a cost of 0 is meant.
-        fallback: model of largest mean utility on the train split. It answers in shadow and guarded mode.
+        fallback: model of largest mean utility on the train split. It answers in shadow mode, and in guarded
+            mode until scores show that the policy earns more.
         encoder: settings of the encoder.
         identity: hash of the encoder's weights, tokenizer and settings.
         epsilon: share of uniform exploration over the available models.
@@ -96,6 +97,9 @@ def write_bundle(folder: str | Path, manifest: dict[str, Any]) -> Iterator[Path]
 
     Args:
         manifest: fields of `Manifest` but `files`, `id` and `format`.
+
+    Raises:
+        StorageError: the folder holds other files than a bundle. The folder stays as it is.
     """
     with atomic_directory(folder, contents_of(folder)) as temporary:
         yield temporary

@@ -13,8 +13,9 @@ import click
 def ui(port: int) -> None:
     """Start Dagster's UI and daemon on this machine, at http://127.0.0.1:3000 unless --port says otherwise.
 
-    Reports are served beside it, read-only, at CABS_REPORTS_URL. By default that is a port of 127.0.0.1 that
-    belongs to this CABS_HOME and does not change.
+    Reports are served beside it, read-only, at CABS_REPORTS_URL if that is an http address of this machine
+    without a path, and not at all otherwise. By default that is a port of 127.0.0.1 that belongs to this
+    CABS_HOME and does not change.
     """
     from cabs_core.base.atomic import remove_leftovers
     from cabs_core.data.pools.registry import active_pools

@@ -189,12 +189,13 @@ def test_junit_and_markdown_of_all_outcomes() -> None:
     cases = [
         Case("a [p|1]", "x", "passed", ""),
         Case("a [p|1]", "y", "warning", "odd <value> & more"),
-        Case("b", "z", "error", "bad\x00 \u2026"),
+        Case("b", "z", "error", "bad\x00 \ufffe \ud800 \u2026"),
         Case("b", "w", "broken", "no result"),
     ]
     root = ElementTree.fromstring(as_junit(cases))
     assert (root.get("tests"), root.get("failures"), root.get("errors")) == ("4", "1", "1")
     assert root.find(".//system-out").text == "warning: odd <value> & more"
+    assert root.find(".//failure").text == "bad      \u2026"
     text = as_markdown(cases)
     assert text.startswith("## cabs check: failed") and "a [p\\|1]" in text
     assert as_markdown([]).startswith("## cabs check: failed")

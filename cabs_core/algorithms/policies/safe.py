@@ -110,7 +110,7 @@ class SafePolicy:
 
     @property
     def settings(self) -> Any:
-        """Options of the policy."""
+        """Options of the algorithm, an object of its own class of options."""
         return self.algorithm.settings
 
     @property
@@ -129,7 +129,8 @@ class SafePolicy:
 
         Raises:
             PolicyError: the request lacks a field that the policy needs, or a value in it is not finite, not
-                of the right shape or out of range. Nothing has changed then.
+                of the right shape or out of range. Nothing has changed then. The error is also raised if the
+                policy's state is broken, so that the chosen arm has no valid probability.
         """
         if not isinstance(request, Request):
             raise PolicyError(f"{self.name}: decide takes a Request, not {type(request).__name__}")
@@ -210,7 +211,11 @@ class SafePolicy:
             return True
 
     def _check_made_here(self, decision: Decision) -> None:
-        """Raise PolicyError if this router did not make the decision, or an entry of it is malformed."""
+        """Raise PolicyError if this router did not make the decision, or its name or arms are malformed.
+
+        The name is (instance, round). `version` is checked too. The arm, probability, rho, pmf and memory are
+        checked by `check_decision`.
+        """
         if not isinstance(decision, Decision):
             raise PolicyError(f"{self.name}: update takes a Decision, not {type(decision).__name__}")
         if not isinstance(decision.router, str) or decision.router != self.router:
@@ -278,8 +283,9 @@ class SafePolicy:
                 `like`.
 
         Raises:
-            PolicyError: `name` is an arm already, `like` names no arm, or the policy cannot start an arm from
-                scored prompts or from another arm. Nothing has changed.
+            PolicyError: `name` is empty or an arm already, `like` names no arm, `margin` is out of range,
+                embeddings and scores are not given together, or the policy cannot start an arm from scored
+                prompts or from another arm. Nothing has changed.
             DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
         """
         with self._lock:

@@ -60,7 +60,10 @@ def program_of(pool_file: PoolFile, scorer: Command) -> Program:
 
 
 def programs_of(pool_file: PoolFile) -> list[Program]:
-    """Return the commands that a pool file names, each once."""
+    """Return the commands of the scorers in a pool file, each once.
+
+    The list is empty if the pool does not collect answers.
+    """
     if not pool_file.pool.collected:
         return []
     scorers = [scorer for scorer in pool_file.pool.collect.scores if isinstance(scorer, Command)]
@@ -122,10 +125,10 @@ def _path() -> Path:
 
 
 def _approved() -> dict[str, list[str]]:
-    """Return {identity: words} of the approved commands.
+    """Return {identity: words} of the approved commands. Empty if nothing was approved yet.
 
     Raises:
-        StorageError: the file of approvals cannot be read.
+        StorageError: the file of approvals exists and cannot be read, or holds no mapping.
     """
     path = _path()
     try:

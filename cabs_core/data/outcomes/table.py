@@ -47,7 +47,8 @@ class QueryTable:
     def take(self, rows: np.ndarray) -> Self:
         """Return the table with the given rows, in their order.
 
-        The report stays the same. Groups and clusters are made anew from the rows that are taken.
+        The report stays the same. Names in `groups` and `sessions` are taken with their rows. `copies`,
+        `clusters` and `split_groups` are computed anew from the rows that are taken.
 
         Args:
             rows: indices, or a boolean mask `[n]`.
@@ -105,7 +106,8 @@ class Outcomes(QueryTable):
         report: facts about the loading: rows read, queries dropped for missing cells, rescaling factors, ...
 
     Raises:
-        DataError: shapes disagree, or a value is out of range. The message names query, model and value.
+        DataError: shapes disagree, a model or a query id occurs twice, or a score, cost or latency is out of
+            range. For a value out of range the message names query, model and value.
     """
 
     costs: np.ndarray
@@ -189,7 +191,8 @@ class Outcomes(QueryTable):
 
         If the table has `groups`, these are the groups, and queries without one are grouped by equal prompts.
         Otherwise near-copies of prompts form groups (`copies.near_copies`). A group's number is the position
-        of its first prompt among all different prompts in alphabetical order.
+        of its first prompt among all different prompts in alphabetical order, so groups with the same first
+        prompt are one group.
         """
         if self.groups is None:
             return near_copies(self.prompts)
@@ -288,6 +291,9 @@ class Outcomes(QueryTable):
         """Write `queries.parquet`, `outcomes.parquet` (tidy, without prompts) and `meta.json` atomically.
 
         Return the folder. Outcomes that were saved in the folder before are replaced.
+
+        Raises:
+            StorageError: the folder holds anything but saved outcomes. The folder stays as it is.
         """
         queries = {
             "query_id": pa.array(self.query_ids.tolist(), pa.string()),

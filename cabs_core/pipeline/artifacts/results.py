@@ -39,7 +39,7 @@ class Summary:
     def shown(self) -> dict[str, Any]:
         """Return {words: figure, text, or rows with equal keys} for people, in the order of display.
 
-        A class without figures of its own shows the number of rows.
+        A class without figures of its own shows the number of rows, or nothing if `rows` is None.
         """
         if self.rows is None:
             return {}
