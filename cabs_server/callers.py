@@ -154,8 +154,8 @@ def _refuse_page(request: Request) -> None:
     """Refuse a request that a page of another host may have sent.
 
     Raises:
-        Refused: the `Host` or the `Origin` is not this machine, or the body of a POST is not declared as
-            JSON. A request without `Origin` and one with an `Origin` on this machine are accepted.
+        Refused: the `Host` is not this machine, there is an `Origin` that is not this machine, or the body of
+            a POST is not declared as JSON.
     """
     headers = request.headers
     host = headers.get("host", "")
