@@ -27,7 +27,10 @@ class ServingCheck(NamedTuple):
 
 
 def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
-    """Return sentences about doubtful settings of a valid upstreams file.
+    """Return notes on the models of a valid upstreams file.
+
+    A note says that a setting is doubtful, such as an absent price or a key that travels unencrypted, or that
+    a model is none of the router's.
 
     Args:
         arms: the router's models.
@@ -39,7 +42,7 @@ def remarks(upstreams: Upstreams, arms: Sequence[str]) -> list[str]:
 
 
 def _remarks_on_model(name: str, upstream: Upstream, *, is_arm: bool) -> list[str]:
-    """Return sentences about doubtful settings of one model of the file.
+    """Return the notes of `remarks` on one model of the file.
 
     Args:
         is_arm: True if the router chooses the model.
@@ -70,6 +73,8 @@ def _remarks_on_model(name: str, upstream: Upstream, *, is_arm: bool) -> list[st
 
 def prices_of(upstreams: Upstreams, arms: Sequence[str]) -> Mapping[str, float]:
     """Return {model: USD per one million tokens in} of the router's models whose price is known.
+
+    The price of a free model is 0.
 
     Args:
         arms: the router's models. Each stands in the file.

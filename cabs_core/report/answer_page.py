@@ -80,7 +80,11 @@ class AnswerPage:
 
     @property
     def question(self) -> str:
-        """The question that the answer is for, with the name of today's model."""
+        """The question that the answer is for, with the name of today's model.
+
+        For a log, no model is named. If no model is in use, the text is a statement: every option is compared
+        with the best single model.
+        """
         today = self.found.answer.today
         if self.found.answer.today_is_assumed:
             return (
@@ -156,7 +160,10 @@ class AnswerPage:
 
     @property
     def _models_of_router(self) -> str:
-        """Sentence on the share of the prompts that the router gives to each model."""
+        """Sentence on the share of the prompts that the router gives to each model.
+
+        Models with less than 0.5 % are left out.
+        """
         weights = self.found.decisions("router")
         judged = weights[~np.isnan(weights).any(axis=1)]
         shares = judged.mean(axis=0)
@@ -181,7 +188,7 @@ class AnswerPage:
         return f"{text}."
 
     def _money(self, rung: Rung) -> str:
-        """Return the sentences on what an option costs and saves."""
+        """Return the sentences on what an option costs and saves, or that the saving cannot be told."""
         if rung.cost_low is None:
             return "what is saved cannot be told."
         keep = self.found.answer.rung("keep") or self.found.answer.rungs[0]
@@ -377,14 +384,20 @@ class AnswerPage:
         )
 
     def _task_difference(self, row: TaskRow) -> str:
-        """Return the difference to today's model on a task, which is 0 if that model answers the task."""
+        """Return the difference to today's model on a task with its interval.
+
+        The text is `0` if that model answers all prompts of the task.
+        """
         is_todays = row.use == self.found.answer.today and row.difference == 0
         if is_todays and row.usd_per_1000 == row.today_usd_per_1000:
             return "0"
         return _difference(row)
 
     def _center(self, cluster: str) -> str:
-        """Return the beginning of a cluster's central prompt, without the text that all prompts share."""
+        """Return the beginning of a cluster's central prompt, without the text that all prompts share.
+
+        An en dash stands for a cluster without a known centre.
+        """
         if cluster not in self.found.centers:
             return "–"
         prompts = self.found.outcomes.prompts
@@ -602,7 +615,10 @@ def shortened_text(text: str, longest: int = _LONGEST) -> str:
 
 
 def _prompts(rung: Rung) -> str:
-    """Return the number of prompts that a rung was judged on, in words."""
+    """Return the number of prompts that a rung was judged on, in words.
+
+    If some are near-copies, the number in which near-copies count once follows in brackets.
+    """
     text = counted(rung.prompts, "prompt")
     if rung.independent < rung.prompts:
         text += f" ({rung.independent:,} if near-copies count once)"

@@ -23,7 +23,8 @@ def regret_lines(
     """Read a column of `mart_regret_curves` as lines of a chart, with two-sided 95 % intervals over trials.
 
     Args:
-        column: the column that is y. `COLUMN_se` is its standard error; unknown errors give no interval.
+        column: the column that is y. `COLUMN_se` is its standard error. If the error is unknown, as with one
+            trial, low and high are y.
         points: most points of a line.
         left_out: policies without a line.
         columns: {further column of the chart's data: its value in all rows}.
@@ -73,10 +74,12 @@ def legend_of(
 def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
     """Figure of the rolling regret by round.
 
-    Return None if nothing changes along the stream, or if the marts hold no rolling regret.
+    Return None if no model changes and the pool has no stress condition of the stream (`sessions` counts as
+    none), or if the marts hold no rolling regret.
 
     Args:
-        evidence: replays, which say when models change; None if they are not at hand.
+        evidence: replays, whose problem says when models change. If it is None, the chart does not mark this
+            round.
     """
     later = data.settings.get("later_models") or {}
     condition = str(data.info["condition"])
@@ -130,7 +133,11 @@ def recovery(data: PoolData, evidence: Evidence | None) -> Figure | None:
 
 
 def _changes(condition: str, models: bool, rounds: int, evidence: Evidence | None) -> list[tuple[float, str]]:
-    """Return (round, text) of every change that happens at one round.
+    """Return (round, text) of the marks in the chart, the changes of models first.
+
+    Models change where the times of the queries change; without `evidence` they have no mark. The middle
+    round is marked if models arrive or disappear, and as `half of the drift` if the mix of tasks drifts.
+    Other conditions have no mark.
 
     Args:
         models: True if models change under their names.

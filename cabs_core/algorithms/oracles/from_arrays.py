@@ -52,8 +52,10 @@ def problems_from_arrays(
         name: name of the pool, on which the replays' random streams depend.
 
     Raises:
-        DataError: shapes disagree, a value is not finite or out of range, a split is empty, or there are
-            fewer than 8 train or 2 validation queries.
+        DataError: shapes disagree, a value is no number, not finite or out of range, a split is empty, or
+            there are fewer than 8 train or 2 validation queries.
+        PoolError: `name` is no name for a pool.
+        ValueError: `fractions`, `seed`, `dim` or `oracle` has no valid value.
 
     Examples:
         >>> import numpy as np
@@ -66,7 +68,7 @@ def problems_from_arrays(
         >>> problem.n, problem.K, problem.dim, replay(problem, "lin_ts", trials=2).rounds
         (60, 3, 9, 60)
     """
-    y = np.asarray(scores, dtype=np.float64)
+    y = _numbers("scores", scores)
     if y.ndim != 2 or not y.size:
         raise DataError(f"scores have shape {y.shape}, expected [n, K]")
     n, k = y.shape
@@ -84,7 +86,7 @@ def problems_from_arrays(
         tasks=np.array(["all"] * n if tasks is None else [str(task) for task in tasks]),
         arms=[f"model-{j}" for j in range(k)] if arms is None else [str(arm) for arm in arms],
         scores=y,
-        costs=np.asarray(costs, dtype=np.float64),
+        costs=_numbers("costs", costs),
     )
     pool = TablePool(
         name=name,
@@ -106,14 +108,19 @@ def problems_from_arrays(
     return {key: problem.with_contexts(features[rows[key]], train) for key, problem in problems.items()}
 
 
+def _numbers(name: str, value: ArrayLike) -> np.ndarray:
+    """Return the value as a float64 array of any shape; raise DataError if it is no array of numbers."""
+    try:
+        return np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{name} are no array of numbers: {error}") from None
+
+
 def _matrix(name: str, value: ArrayLike | None, n: int) -> np.ndarray | None:
     """Return the value as finite float64 `[n, features]`, or None for None; raise DataError for others."""
     if value is None:
         return None
-    try:
-        matrix = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{name} are no numbers: {error}") from None
+    matrix = _numbers(name, value)
     if matrix.ndim != 2 or len(matrix) != n or not matrix.shape[1]:
         raise DataError(
             f"{name} have shape {matrix.shape}, expected [{n}, features]: one row a query, as scores"

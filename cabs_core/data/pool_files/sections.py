@@ -68,6 +68,7 @@ class Split(Strict):
     @field_validator("fractions")
     @classmethod
     def _sum_to_one(cls, value: tuple[float, float, float]) -> tuple[float, float, float]:
+        """Return the fractions; raise ValueError unless all are positive and their sum is 1."""
         if min(value) <= 0 or abs(sum(value) - 1) > 1e-9:
             raise ValueError(
                 f"split.fractions is {list(value)}: expected three positive numbers with sum 1, such as "
@@ -102,6 +103,11 @@ class Encoder(Strict):
 
     @model_validator(mode="after")
     def _distilled(self) -> Encoder:
+        """Fill in `of` for an encoder that is distilled from a transformer, by default `DEFAULT_ENCODER`.
+
+        Raises:
+            ValueError: `of` is given for another encoder, or `dtype` is bfloat16 for a distilled one.
+        """
         record = encoder_record(self.name)
         distilled = record is not None and record.distilled
         if self.of is not None and not distilled:
@@ -139,7 +145,12 @@ class Oracle(Strict):
 
 
 class Features(Strict):
-    """Settings of the context vectors that all linear policies of the pool read."""
+    """Settings of the context vectors that all linear policies of the pool read.
+
+    A context vector holds the first `dim` principal components, scaled, of the embedding (`pca`) or of the
+    128 features that the oracle network learns (`head`), and a constant. `auto` takes the kind that is better
+    on the validation split.
+    """
 
     #: pca: components of the embedding, which no label influences. head: components of the network's 128-d
     #: feature head, learnt from the train labels. auto: the better one on the validation split
@@ -161,7 +172,11 @@ class ReplayBase(Strict):
     @field_validator("rhos", mode="before")
     @classmethod
     def _rhos_as_numbers(cls, value: Any, info: ValidationInfo) -> Any:
-        """Return the rhos of a list, of `paper` or of `answer_value_usd`; by default `PAPER_GRID`."""
+        """Return the rhos of a list, of `paper` or of `answer_value_usd`; by default `PAPER_GRID`.
+
+        Raises:
+            ValueError: the pool file gives rhos and answer values, or another word than `paper`.
+        """
         answer_values = info.data.get("answer_value_usd") or ()
         if answer_values and value is not None:
             raise ValueError(
@@ -180,6 +195,12 @@ class ReplayBase(Strict):
     @field_validator("rhos")
     @classmethod
     def _valid_rhos(cls, value: tuple[float, ...]) -> tuple[float, ...]:
+        """Return the rhos in ascending order, each rounded to six significant digits.
+
+        Raises:
+            ValueError: there are none or more than 1,000, a rho is neither 0 nor from 1e-6 to 1e9, or two are
+                equal after rounding.
+        """
         if not 0 < len(value) <= 1000:
             raise ValueError(f"replay.rhos holds {len(value)} values: expected 1 to 1000 cost sensitivities")
         rhos = [rounded_rho(rho) for rho in value]
@@ -214,6 +235,7 @@ class Replay(ReplayBase):
 
     @model_validator(mode="after")
     def _sessions_are_played(self) -> Replay:
+        """Return the section; raise ValueError if `sessions` is set under another condition."""
         if self.condition != "sessions" and self.sessions != Sessions():
             raise ValueError(
                 f"replay.sessions is for condition sessions; the condition is {self.condition!r}. Leave "
@@ -244,7 +266,13 @@ class LogFile(Strict):
 
 
 class RouterBase(Strict):
-    """Settings of the router that the asset `router` and `cabs export` make from a pool of any kind."""
+    """Settings of the router that the asset `router` and `cabs export` make from a pool of any kind.
+
+    The router plays `policy` at `rho`, and a share `epsilon` of its choices is uniformly random. With `int8`
+    its text encoder runs with int8 weights. A later router replaces the deployed one if it surely loses less
+    than `margin` of utility per request; `learn_from_log` trains it on the deployed router's log too. Models
+    in `free` cost nothing.
+    """
 
     policy: Text | None = None  #: None: the best of `policies` on the validation split
     #: cost sensitivity of the router; None: the middle one of replay.rhos

@@ -27,7 +27,8 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
 
     Args:
         path: the file, folder or pattern.
-        rows: dotted path to the rows in JSON files (`read_records`). None for other files.
+        rows: dotted path to the rows in JSON files (`read_records`). None for other files. Logs of
+            lm-evaluation-harness are read without it.
 
     Returns:
         A table: `names` (its columns, and dotted names within structs), `has(name)`,
@@ -50,7 +51,11 @@ def open_table(path: str | Path, rows: str | None = None) -> Table:
 
 
 def _one(file: Path, rows: str | None) -> Table:
-    """Open the table of one file."""
+    """Open the table of one file.
+
+    Raises:
+        DataError: see `open_table`.
+    """
     with explain_read_errors(file) as suffix:
         if rows is not None and suffix in (".parquet", ".csv", ".tsv"):
             raise DataError(

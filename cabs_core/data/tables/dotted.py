@@ -15,6 +15,8 @@ from cabs_core.base.errors import shortened
 LONGEST_PRINTED = 1_000_000
 #: Part of a path that chooses an item of a list by a value in the item.
 _CHOICE = re.compile(r"\[(?P<path>[^\[\]=]+)=(?P<value>[^\[\]]*)\]")
+#: Part of a path that is the index of an item of a list.
+_INDEX = re.compile(r"-?[0-9]{1,9}")
 #: Places where NumPy prints objects of an array without a comma between them.
 _GAP = re.compile(r"(?<=[}\]])\s+(?=[{\[])")
 
@@ -46,7 +48,7 @@ def at(record: Any, path: str) -> Any:
         values = [at(item, rest) for item in record if _has(item, choice["path"], choice["value"])]
         return next((value for value in reversed(values) if value is not None), None)
     head, _, rest = path.partition(".")
-    if head.lstrip("-").isdigit() and -len(record) <= int(head) < len(record):
+    if _INDEX.fullmatch(head) and -len(record) <= int(head) < len(record):
         return at(record[int(head)], rest)
     return None
 
@@ -131,9 +133,10 @@ def objects(value: Any) -> list[Mapping[str, Any]]:
 
 
 def shape(value: Any, depth: int = 2) -> str:
-    """Return the keys of a record in one line, nested ones in braces, for messages.
+    """Return the keys of a record in one line, for messages: `{id, meta {model, scores [int]}}`.
 
-    A list is shown by its first item in brackets, and any other value by the name of its type.
+    Behind a key stands its value only if this is a mapping, shown by its keys, or a list, shown by its first
+    item in brackets. The name of a type stands for another item of a list, and for a record that is neither.
 
     Args:
         depth: number of levels of keys.

@@ -93,10 +93,15 @@ def replay_partition(chain: Chain, rho: float, policies: Sequence[str], options:
 def examine_partition(
     chain: Chain, rho: float, policies: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, ReplaySummary], dict[str, str]]:
-    """Examine the stored replays of a partition again, from their files.
+    """Search the stored replays of a partition for faults, such as missing rounds or rewards outside 0 to 1.
+
+    Files are read as they are now; nothing is played. A replay whose trace was pruned has its recorded
+    findings. A policy that cannot be examined does not stop the others.
 
     Returns:
-        ({policy: findings of `examine_again`}, {policy: summary}, {policy: why it cannot be examined}).
+        ({policy: findings}, {policy: summary}, {policy: why it cannot be examined}). Findings are
+        {"problems": a text for each fault, "rounds": number of rounds, "smallest propensity": number}, see
+        `examine_again`.
     """
     findings: dict[str, Any] = {}
     cells: dict[str, ReplaySummary] = {}

@@ -185,6 +185,11 @@ def test_problems_without_text_from_arrays_of_ones_own():
     ):
         with pytest.raises(DataError, match=words):
             problems_from_arrays(scores, np.full((400, 3), 1e-4), **bad)
+    for wrong in ([["good", "bad", "bad"]] * 400, [[1.0, 0.0, 0.0], [1.0]]):
+        with pytest.raises(DataError, match="scores are no array of numbers"):
+            problems_from_arrays(wrong, np.full((400, 3), 1e-4), contexts=x)
+        with pytest.raises(DataError, match="costs are no array of numbers"):
+            problems_from_arrays(scores, wrong, contexts=x)
 
 
 def test_figures_are_saved_in_three_forms(problem, tmp_path):

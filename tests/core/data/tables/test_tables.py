@@ -19,6 +19,7 @@ from cabs_core.base.errors import DataError
 from cabs_core.base.paths import PACKED
 from cabs_core.data.tables import open_table
 from cabs_core.data.tables.cells import Place, number_column, text_column
+from cabs_core.data.tables.dotted import at
 from cabs_core.data.tables.records import read_records
 
 PROMPTS = ["NA", "null", 'says "hi",\nthen goes', "line\u2028separator and \x85", "é 👍", "=1+1", "None"]
@@ -109,6 +110,11 @@ def test_dotted_paths_in_every_kind(tmp_path: Path) -> None:
         assert not table.has("mta.scores")
     assert "meta.gpt-4.1" in open_table(tmp_path / "t.parquet").names
     assert "meta.gpt-4.1" in open_table(tmp_path / "t.jsonl").names
+
+
+def test_a_part_of_a_path_that_is_no_index_leads_nowhere() -> None:
+    assert [at([5, 6], part) for part in ("1", "-2", "2", "-3")] == [6, 5, None, None]
+    assert [at([5, 6], part) for part in ("--1", "²", "-", "9" * 5000)] == [None] * 4
 
 
 DOCUMENTS = {
