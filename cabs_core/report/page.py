@@ -59,23 +59,34 @@ class PoolPage:
 
     @cached_property
     def banners(self) -> list[str]:
-        """Sentences on the limits of the page's claims, which stand above everything else."""
+        """Sentences on the limits of the page's claims, which stand below the title and above the answer.
+
+        They say why there is no answer on older data, what the data checks warn of, where the collection of
+        the table fell short, and at which values of rho replays are missing.
+        """
         older = [self.older_data] if self.older_data else []
         return [*older, *self.warnings, *self.origin.banners, *limits(self.data, self.evidence)]
 
     @property
     def stress(self) -> str:
-        """Name of the stress condition; empty if there is none."""
+        """Title of the stress condition, such as `delayed rewards`; empty if there is none.
+
+        A stress condition changes the split, the offline labels or the stream of the pool's replays, to show
+        how much policies suffer.
+        """
         return condition_name(self.data.info["condition"])
 
     @property
     def condition(self) -> str:
-        """The stress condition in a sentence; empty if there is none."""
+        """Sentence on the stress condition (see `stress`), with its title and what it changes in a replay.
+
+        Empty if there is none.
+        """
         return condition_text(self.data.info["condition"])
 
     @property
     def winner(self) -> str:
-        """Label of the router with the highest mean utility; empty if no router was replayed."""
+        """Label of the ranked router with the highest mean utility; empty if no router has a rank."""
         if self.data.routers:
             return label(self.data.routers[0])
         return ""
@@ -91,12 +102,16 @@ class PoolPage:
 
     @property
     def best(self) -> str:
-        """The best policy with its error, in one line."""
+        """Line with the name of the best policy, its mean utility and the standard error of that mean."""
         return findings.best_policy(self.data)
 
     @cached_property
     def text(self) -> dict[str, Any]:
-        """{name of a function of `findings`: sentences that it made, which open the section of that name}."""
+        """{name of one of seven functions of `findings`, such as `rq1`: the text that it made}.
+
+        The names are not those of sections: `ranking`, for example, stands in the section `utility`, and
+        `learning` in the answer.
+        """
         makers = ("ranking", "learning", "rq1", "rq2", "rq3", "rq4", "encoders")
         return {name: getattr(findings, name)(self.data) for name in makers}
 
@@ -118,7 +133,10 @@ class PoolPage:
 
     @cached_property
     def tables(self) -> dict[str, PageTable | None]:
-        """{key: table}, or None in place of a table for which the pool has no data."""
+        """{key: table}, or None in place of a table for which there are no data.
+
+        The tables of `more` have a key only if there are data for them.
+        """
         data = self.data
         evidence = self.evidence
         first = self.first_screen
@@ -147,7 +165,10 @@ class PoolPage:
 
     @property
     def shown_rho(self) -> str:
-        """The value of rho at which the examples were played; empty if no router was replayed."""
+        """The value of rho at which the examples were played, as text.
+
+        Empty if the replays are not at hand or no router has a rank.
+        """
         if self.evidence is None or not self.data.routers:
             return ""
         return f"{_shown_rho(self.evidence, self.data.routers[0]):g}"
@@ -255,7 +276,7 @@ def _seed(value: Any) -> str:
 
 
 def _shown_rho(evidence: Evidence, policy: str) -> float:
-    """Return the middle one of the rhos at which a policy was replayed."""
+    """Return the lower median of the rhos at which a policy was replayed."""
     return middle_rho(rho for name, rho in evidence.folders if name == policy)
 
 

@@ -215,7 +215,8 @@ class PolicyBase:
         """Return the rho of a request, or the policy's own if the request has none.
 
         Raises:
-            PolicyError: the policy learns utilities at one rho, and the request has another one.
+            PolicyError: the rho of the request is no number from 0 to `RHO_LIMIT`, or the policy learns
+                utilities at one rho and the request has another one.
         """
         if request.rho is None:
             return self.rho

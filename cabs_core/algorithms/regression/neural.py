@@ -244,6 +244,7 @@ class LastLayerCovariance:
         return np.tile(np.eye(hidden + 1) / penalty, (arms, 1, 1))
 
     def _features(self, hidden: torch.Tensor) -> torch.Tensor:
+        """Return the features phi [n, h + 1] of hidden units [n, h]."""
         scale = 1.0 / np.sqrt(hidden.shape[1])
         return torch.cat([hidden * scale, hidden.new_ones(hidden.shape[0], 1)], dim=1)
 

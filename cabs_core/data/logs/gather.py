@@ -199,8 +199,9 @@ class _TableReading:
         places: {value of a call: its column}.
         needed: columns of values that the table has.
         found: columns that rules read.
-        by_rules: columns of `found` that the table has, each once.
-        cells: {column: its cells, None if empty}.
+        by_rules: columns and paths of `found` that the table may have, and the columns with counts of tokens
+            if counts have columns of their own; each once.
+        cells: {column or path: its cells, None if empty}. A path of a rule that no row has is left out.
         kept: (entry, {value: cell}) of each call that is kept.
         left_out: {reason: number of rows that are left out}.
         scores_of_others: scores of rows that are other parts of a trace, which may be about calls.
@@ -214,7 +215,9 @@ class _TableReading:
         self.needed = [name for name in self.places.values() if name is not None and table.has(name)]
         self._refuse_absent_columns()
         self.found = find_columns(table, chosen)
-        self.by_rules = [name for name in self.found.every() if name and table.has(name)]
+        by_rules = [name for name in self.found.every() if name and table.has(name)]
+        counts = [name for name in table.columns if _is_count(name, self.found)]
+        self.by_rules = list(dict.fromkeys([*by_rules, *counts]))
         frame = _read(table, self.needed, self.by_rules, {str(name) for name in chosen.values() if name})
         self.place = table.place("row")
         self.n_rows = len(frame)
@@ -268,16 +271,28 @@ class _TableReading:
             self.scores_of_others += [Score(about, name, value) for name, value in call.scores]
 
     def unused_columns(self) -> list[str]:
-        """Return the columns from which nothing was read."""
+        """Return the columns of the table from which neither a value nor a rule was read.
+
+        A column with a time that only puts the calls of a trace in order, such as `created_at`, counts as
+        unread.
+        """
         read = self._read_names()
         return [name for name in self.table.columns if name and not _is_read(name, read)]
 
     def _read_names(self) -> list[str]:
-        """Return the columns from which values or rules were read."""
-        by_rules = (
-            name for name in self.by_rules if name in self.reader.columns or _is_used(name, self.found)
-        )
-        return [*self.needed, *by_rules]
+        """Return the columns and paths from which values or rules were read.
+
+        Rules are also those for ids, usage, currency and tier, which leave out no row.
+        """
+        return [*self.needed, *self._rule_names()]
+
+    def _rule_names(self) -> list[str]:
+        """Return the columns and paths from which rules were read, without the time that orders calls."""
+        return [
+            name
+            for name in self.by_rules
+            if name in self.cells and (name in self.reader.columns or _is_used(name, self.found))
+        ]
 
     def notes_of_unread(self, unused: Sequence[str]) -> list[str]:
         """Return a note about unread columns, also nested ones, that may say how a call ended."""
@@ -288,12 +303,7 @@ class _TableReading:
     def note_of_places(self) -> str:
         """Return in words from which columns values and rules were read."""
         sources = {what: name for what, name in self.places.items() if name in self.needed}
-        rules = [
-            name
-            for name in self.by_rules
-            if name in self.reader.columns or (name in self.cells and _is_used(name, self.found))
-        ]
-        return _note_read(sources, rules)
+        return _note_read(sources, self._rule_names())
 
 
 def _is_other_part(reason: str) -> bool:
@@ -312,7 +322,7 @@ def _read(
 
     Args:
         needed: columns of values.
-        by_rules: columns and nested paths of rules. A nested path that no row has is left out.
+        by_rules: columns and nested paths of rules. A nested path that no row has is left out of the frame.
         named: names under `columns`. Such a column or path must exist.
     """
     certain = [name for name in dict.fromkeys([*needed, *by_rules]) if name in table.columns or name in named]
@@ -322,7 +332,8 @@ def _read(
     if inner:
         more = table.load(inner, ())
         if len(more) == len(frame):
-            frame = pd.concat([frame, more.reset_index(drop=True)], axis=1)
+            there = more.reset_index(drop=True).dropna(axis=1, how="all")
+            frame = pd.concat([frame, there], axis=1)
     return frame
 
 
@@ -428,7 +439,9 @@ def _usage_and_cost(
     cells: Mapping[str, list[Any]],
     chosen: Mapping[str, str | None],
 ) -> list[str]:
-    """Fill in tokens, and the provider's own cost, from usage blocks; return notes about costs.
+    """Fill in tokens, and the provider's own cost, from usage blocks.
+
+    Return notes about costs in another currency than USD and about usage blocks that cannot be read.
 
     Costs in a currency that has no rate here become unknown. The provider's own cost is used only if
     `columns` names no cost and no row has one.
@@ -504,7 +517,13 @@ def _note_read(sources: Mapping[str, str | None], rules: Sequence[str], format: 
 
 def _is_used(name: str, found: Found) -> bool:
     """Return True if a column is read for usage, ids, currency or tier."""
-    return any(name in found.columns[what] for what in ("usage", "trace", "parent", "id", "currency", "tier"))
+    rules = ("usage", "trace", "parent", "id", "currency", "tier")
+    return any(name in found.columns[what] for what in rules) or _is_count(name, found)
+
+
+def _is_count(name: str, found: Found) -> bool:
+    """Return True if a column holds a count of tokens, in a table whose counts have columns of their own."""
+    return "" in found.columns["usage"] and name in FIELDS
 
 
 def _is_read(name: str, paths: Iterable[str]) -> bool:
@@ -669,7 +688,8 @@ def _keep_calls(
     A kept call passes all rules, and has a prompt and a model.
 
     Args:
-        score_path: path of a score within a record, or None.
+        score_path: path of a score within a record, at which the scores of other parts of a trace are read.
+            None if `columns` names no such path.
     """
     found = _SortedEntries([], Counter(), [])
     for call in entries:
@@ -750,9 +770,11 @@ def _notes_of_calls(calls: list[LoggedCall], form: Format, stray: int, *, has_co
 
 
 def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_name: str | None) -> RawCall:
-    """Return a call with its values as they stand in the log, except for `pmf`, which stays None.
+    """Return a call with its values as they stand in the log.
 
-    A value that `columns` names is read from that path alone, or not at all if the path is None.
+    A value that `columns` names is read from that path alone, or not at all if the path is None. No format
+    has a place for `split` and `pmf`, so they are None unless `columns` names a path for them. Prompt and
+    model are those of `kept`, and the scores are those named `score_name`.
     """
     call = kept.call
 

@@ -144,8 +144,8 @@ class Found:
 
     Attributes:
         columns: {rule: its columns, the surest first} for each rule of `NAMES`, such as "status". A rule
-            without a column has an empty list. The rule "usage" has the one column '' if each count of
-            tokens has a column of its own, in place of one column with all counts.
+            without a column has an empty list. The rule "usage" has '' as its last column if counts of
+            tokens have columns of their own, which are read where no column with all counts has any.
         named: rules for which the pool file names a column, or null, which switches the rule off.
         order: list of the one column with the time of a call. Empty if the table has none.
         is_harness: True if a test harness wrote the table. Its columns for success and errors judge the
@@ -192,9 +192,8 @@ def find_columns(table: Table, chosen: Mapping[str, str | None]) -> Found:
     found.order = [column for name in _TIMES for column in by_name.get(plain(name), [])][:1]
     for what in ("trace", "id"):
         found.columns[what] = found.columns[what][:3]
-    if not found.columns["usage"] and "usage" not in chosen:
-        flat = [name for name in table.columns if name in INPUT_NAMES]
-        found.columns["usage"] = [""] if flat else []
+    if "usage" not in chosen and any(name in INPUT_NAMES for name in table.columns):
+        found.columns["usage"].append("")
     return found
 
 

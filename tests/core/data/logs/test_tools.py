@@ -338,6 +338,23 @@ def test_tokens_of_a_usage_block_fill_in_only_where_no_column_has_any(tmp_path: 
     assert found.to_numpy().tolist() == [[5, -1], [-1, 5], [9, 3]]
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_counts_with_a_column_each_are_a_usage_block(tmp_path: Path, kind: str) -> None:
+    counts = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12}
+    row = PLAIN | {"response": "hi there"}
+    log = read(tmp_path, [row | counts, row | dict.fromkeys(counts)], kind)
+    assert log.details[["input_tokens", "output_tokens"]].fillna(-1).to_numpy().tolist() == [[9, 3], [-1, -1]]
+    assert log.receipt.columns_unused == ["response"]
+    assert "by rules: prompt_tokens, completion_tokens, total_tokens" in log.receipt.notes[0]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+def test_a_path_that_no_row_has_is_not_said_to_be_read(tmp_path: Path, kind: str) -> None:
+    receipt = read(tmp_path, [PLAIN | {"response": json.dumps({"x": 1})}], kind).receipt
+    assert receipt.notes == ["read: prompt, model, score, cost"]
+    assert receipt.columns_unused == ["response"]
+
+
 def test_a_list_of_texts_in_json_is_a_prompt_as_it_stands(tmp_path: Path) -> None:
     for text in ('["hello", "you"]', '{"a": 1}', "[{x: 1}] is a set"):
         assert prompts(read(tmp_path, [PLAIN | {"prompt": text}], "csv")) == [text]
