@@ -1,17 +1,13 @@
 """`cabs run`."""
 
-import gc
 import json
 import time
 
 import click
 
+from cabs_core.base.garbage import collect_rarely
 from cabs_core.pipeline.commands.options import parse_policies, parse_rhos, policies_option, takes_pool
 from cabs_dagster.cli.interrupt import end, on_signal
-
-#: number of new objects between two collections of Python's garbage. The default, 700, costs about a
-#: fifth of the time of importing Dagster and the definitions, whose objects all stay
-OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
 @click.command()
@@ -37,7 +33,7 @@ def run(
     What is there and up to date is not made again. Interrupt it at any time: the next run goes on from there.
     Progress goes to the standard error output.
     """
-    gc.set_threshold(OBJECTS_BETWEEN_COLLECTIONS)
+    collect_rarely()
     from cabs_core.data.pools.registry import active_pool
     from cabs_core.pipeline.pages import page_parts
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel_part
 from cabs_core.base.compiled.rng import GRAPH, uniform
 
 
@@ -41,7 +41,7 @@ GRAPHS = {
 }
 
 
-@kernel
+@kernel_part
 def edge_probability(rule: Any, score_i: float, score_j: float) -> float:
     """Return the probability of an edge between two different arms with these predicted scores.
 
@@ -61,7 +61,7 @@ def edge_probability(rule: Any, score_i: float, score_j: float) -> float:
     return edge
 
 
-@kernel
+@kernel_part
 def sample_graph(
     rule: Any,
     is_symmetric: bool,

@@ -7,10 +7,10 @@ kappa = 1.5, on average 0.2 of 9 neighbours per round on the Open LLM data.
 
 import numpy as np
 
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel_part
 
 
-@kernel
+@kernel_part
 def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
     """Return the quantile `level` of the first `count` entries, which are sorted, by linear interpolation."""
     place = level * (count - 1)
@@ -20,7 +20,7 @@ def _quantile(ordered: np.ndarray, count: int, level: float) -> float:
     return value
 
 
-@kernel
+@kernel_part
 def keep_large_deltas(
     deltas: np.ndarray, played: int, kappa: float, keep: np.ndarray, scratch: np.ndarray
 ) -> None:

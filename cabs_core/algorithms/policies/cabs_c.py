@@ -60,7 +60,7 @@ from cabs_core.algorithms.policies.surrogates import (
 from cabs_core.algorithms.regression.ridge import dot, downdate, observe, product
 from cabs_core.algorithms.solver.api import make_workspace
 from cabs_core.algorithms.solver.workspace import solve_kernel
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 from cabs_core.base.compiled.utility import clip01
 
@@ -297,7 +297,7 @@ def new_work(arms: int, *, solves: bool = True) -> CabsCWork:
     )
 
 
-@kernel
+@kernel_part
 def explore(
     rule: Any,
     keys: np.ndarray,
@@ -363,7 +363,7 @@ def explore(
     return gap, certified
 
 
-@kernel
+@kernel_part
 def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) -> None:
     """Fill reach [K] for the played arm: 0 if arm j is no neighbour, else the probability to reveal j.
 
@@ -397,7 +397,7 @@ class Feedback(NamedTuple):
     reach: np.ndarray
 
 
-@kernel
+@kernel_part
 def learn_neighbours(
     rule: Any, models: CabsCModels, x: np.ndarray, feedback: Feedback, work: CabsCWork
 ) -> None:

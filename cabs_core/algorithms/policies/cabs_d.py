@@ -68,14 +68,14 @@ from cabs_core.algorithms.policies.surrogates import (
     surrogate_target,
 )
 from cabs_core.algorithms.regression.ridge import observe, start_inverse
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import ACTION, NOISE, draw, uniform
 from cabs_core.base.compiled.utility import clip01
 from cabs_core.base.errors import PolicyError
 
 #: decorator of kernels that are part of one round: inlined, because passing `MixtureParts` costs more than
 #: some of these kernels do
-inlined = kernel(forceinline=True)
+inlined = kernel_part(forceinline=True)
 #: name of an expert, and its options
 ExpertSpec = tuple[str, dict[str, Any]]
 
@@ -379,7 +379,7 @@ def models_of(parts: MixtureParts, m: int) -> RidgeModels:
     )
 
 
-@kernel
+@kernel_part
 def fill_expert_weights(copies: int, log_weights: np.ndarray, weights: np.ndarray) -> None:
     """Fill weights [M] with the probability of each expert: the sum over its copies. They sum to 1."""
     M = weights.size
@@ -477,7 +477,7 @@ def fill_mixture(parts: MixtureParts, pmfs: np.ndarray, mixture: np.ndarray, bas
             baseline[j] += weights[m] * clip01(values[m, j])
 
 
-@kernel
+@kernel_part
 def fill_cover(graph: np.ndarray, arm: int, mixture: np.ndarray, cover: np.ndarray) -> None:
     """Fill cover [K] with (A'q)_j for the played arm and its neighbours, 0 for the others."""
     K = cover.size

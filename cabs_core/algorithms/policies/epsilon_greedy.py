@@ -27,7 +27,7 @@ from cabs_core.algorithms.policies.ridge_policy import (
     learn_played_arm,
     predict,
 )
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 
 
@@ -59,7 +59,7 @@ class EpsilonGreedyParts(NamedTuple):
     pmf: np.ndarray
 
 
-@kernel
+@kernel_part
 def epsilon_greedy_pmf(rule: Any, values: np.ndarray, mask: np.ndarray, t: int, pmf: np.ndarray) -> None:
     """Fill pmf [K]: eps_t spread over the available arms, and 1 - eps_t on the arm of the largest value.
 

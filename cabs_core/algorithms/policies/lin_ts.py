@@ -30,7 +30,7 @@ from cabs_core.algorithms.policies.ridge_policy import (
 )
 from cabs_core.algorithms.policies.thompson import best_probabilities
 from cabs_core.algorithms.regression.ridge import symmetric_quadratic
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import NOISE, normal
 
 
@@ -63,7 +63,7 @@ class LinTSParts(NamedTuple):
     below: np.ndarray
 
 
-@kernel
+@kernel_part
 def largest_draw(
     v: float, values: np.ndarray, variances: np.ndarray, keys: np.ndarray, purpose: int, t: int
 ) -> int:

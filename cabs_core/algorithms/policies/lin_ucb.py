@@ -28,7 +28,7 @@ from cabs_core.algorithms.policies.ridge_policy import (
     predict,
 )
 from cabs_core.algorithms.regression.ridge import symmetric_quadratic
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 
 
 class LinUCBOptions(BanditOptions):
@@ -48,7 +48,7 @@ class LinUCBParts(NamedTuple):
     pmf: np.ndarray
 
 
-@kernel
+@kernel_part
 def largest_bound(alpha: float, values: np.ndarray, variances: np.ndarray) -> int:
     """Return the arm of the largest upper bound, for predicted utilities and squared widths [K]."""
     arm = 0

@@ -28,7 +28,7 @@ from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, rou
 from cabs_core.algorithms.policies.policy import PolicyOptions
 from cabs_core.algorithms.policies.request import Choice, Decision, Offline, Outcome, Reads, Request
 from cabs_core.algorithms.regression.ridge import diluted_precision, dot, observe, quadratic
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import price
 
@@ -109,7 +109,7 @@ class ParetoOptions(PolicyOptions):
     lambda_c: float = Field(0.3, ge=0, description="Of cost 'log'")
 
 
-@kernel
+@kernel_part
 def staleness_factor(gamma: float, rounds: int) -> float:
     """Return the factor by which a variance grows after `rounds` without a play or update of the arm.
 

@@ -28,7 +28,7 @@ from cabs_core.algorithms.regression.ridge import (
     start_inverse,
     warm_start,
 )
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import margin
 
@@ -127,7 +127,7 @@ def predict(
         values[j] = value * margins[j]
 
 
-@kernel
+@kernel_part
 def best_arm(values: np.ndarray) -> int:
     """Return the index of the largest of values [K], the first of equals."""
     best = 0

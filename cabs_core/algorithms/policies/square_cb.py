@@ -32,7 +32,7 @@ from cabs_core.algorithms.policies.ridge_policy import (
     learn_played_arm,
     predict,
 )
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 from cabs_core.base.compiled.utility import clip01
 from cabs_core.base.errors import PolicyError
@@ -74,7 +74,7 @@ class SquareCBParts(NamedTuple):
     pmf: np.ndarray
 
 
-@kernel
+@kernel_part
 def square_cb_pmf(
     rule: Any, values: np.ndarray, mask: np.ndarray, joined: np.ndarray, t: int, pmf: np.ndarray
 ) -> None:

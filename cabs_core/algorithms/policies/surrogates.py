@@ -14,7 +14,7 @@ from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.play import Stream
 from cabs_core.algorithms.policies.policy import Policy
 from cabs_core.algorithms.policies.request import Decision, Outcome, Reads, Request, checked_surrogate
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel_part
 from cabs_core.base.compiled.utility import clip01, clipped_utility, margin
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import clipped_utility as clipped_utilities
@@ -43,7 +43,7 @@ SURROGATES = {
 }
 
 
-@kernel
+@kernel_part
 def surrogate_target(rule: Any, score: float, price: float) -> float:
     """Return the surrogate target of a surrogate score and a price rho chat.
 

@@ -25,7 +25,7 @@ from cabs_core.algorithms.solver.workspace import (
     call_pointers,
 )
 from cabs_core.base.compiled import lapack
-from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
+from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel_part
 
 VECTORS = 64  # largest set for which the vector kernel solves the inner problem; above it the LAPACK kernel
 FIRST = 12  # size of the first set: the arms with the smallest losses
@@ -34,19 +34,19 @@ ROWS = 11
 SMALL_SCRATCH = small.scratch_size(VECTORS)
 
 
-@kernel
+@kernel_part
 def _limit(K: int) -> int:
     """Return the size of the largest set of arms that is tried."""
     return min(K, max(24, K // 2))
 
 
-@kernel
+@kernel_part
 def _join_count(n: int) -> int:
     """Return the number of arms that join a set of n by h, and again by the gradient."""
     return max(4, n // 6)
 
 
-@kernel
+@kernel_part
 def _inner_size(K: int) -> int:
     """Return the number of float64 entries of the workspace of the inner problems."""
     limit = _limit(K)
@@ -57,7 +57,7 @@ def _inner_size(K: int) -> int:
     return (HEADER + max(vectors, dense.scratch_size(limit)) + 7) // 8 * 8
 
 
-@kernel
+@kernel_part
 def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
     """Add to the set of n arms the arm outside with the largest `score` [K]; return the new size of the set.
 
@@ -74,7 +74,7 @@ def _join(K: int, X: np.ndarray, n: int, score: np.ndarray) -> int:
     return n
 
 
-@kernel
+@kernel_part
 def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
     """Return gamma times the certified gap of the whole program at (p, q).
 
@@ -122,7 +122,7 @@ def _certificate(K: int, n: int, graph: np.ndarray, X: np.ndarray) -> float:
     return gap
 
 
-@kernel
+@kernel_part
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
     """Solve the instance on growing sets of arms; write the best p to `p_out`, and the result to the header.
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from cabs_core.algorithms.solver.workspace import ARMS, DUAL, GAP, ITERATIONS, ROUTINES, SCRATCH, SIGNATURE
 from cabs_core.base.compiled import lapack
-from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel
+from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, carray, kernel_part
 
 # Largest numbers of iterations of the first and the second attempt.
 FIRST_CAP = 30
@@ -54,7 +54,7 @@ SECOND_CAP = 90
 ROWS = 31
 
 
-@kernel
+@kernel_part
 def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> float:
     """Return gamma times the certified gap at (p, q).
 
@@ -90,7 +90,7 @@ def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> 
     return gap
 
 
-@kernel
+@kernel_part
 def _system(
     K: int,
     syrk: int,
@@ -163,7 +163,7 @@ def _system(
         A[0, i, i] *= 1.0 + 1e-14
 
 
-@kernel
+@kernel_part
 def _keep(X: np.ndarray, to: int, source: int) -> None:
     """Copy row `source` of X to row `to`."""
     # element by element: assigning whole rows would also compile checks of shapes, which takes seconds
@@ -171,7 +171,7 @@ def _keep(X: np.ndarray, to: int, source: int) -> None:
         X[to, i] = X[source, i]
 
 
-@kernel
+@kernel_part
 def _attempt(
     K: int,
     G: Doubles,
@@ -342,7 +342,7 @@ def _attempt(
     return best, cap
 
 
-@kernel
+@kernel_part
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
     """Solve the instance by up to two attempts.
 
@@ -391,7 +391,7 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
     ws[ITERATIONS] = iterations
 
 
-@kernel
+@kernel_part
 def scratch_size(K: int) -> int:
     """Return the number of float64 entries of scratch memory for K arms."""
     return ROWS * K + 2 * K * K

@@ -24,7 +24,7 @@ import numpy as np
 
 from cabs_core.algorithms.solver.small_matrices import build, improve, inlined, invert, product
 from cabs_core.algorithms.solver.workspace import ARMS, DUAL, GAP, HEADER, ITERATIONS, SIGNATURE
-from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, kernel
+from cabs_core.base.compiled.jit import CFunction, Doubles, c_kernel, kernel_part
 from cabs_core.base.compiled.vectors import (
     WIDTH,
     first_lanes,
@@ -455,7 +455,7 @@ def _solve(
     ws[ITERATIONS] = iterations
 
 
-@kernel
+@kernel_part
 def scratch_size(K: int) -> int:
     """Return the number of float64 entries of scratch memory for K arms, which must start as zeros.
 

@@ -5,10 +5,10 @@ they add nothing to any sum. A linear system is solved by inverting its matrix i
 dependent steps, as a factorisation does, and the solves become products, without a chain of dependent steps.
 """
 
-from cabs_core.base.compiled.jit import Doubles, kernel
+from cabs_core.base.compiled.jit import Doubles, kernel_part
 from cabs_core.base.compiled.vectors import WIDTH, Vector, first_lanes, load, spread, store
 
-inlined = kernel(forceinline=True)
+inlined = kernel_part(forceinline=True)
 
 
 @inlined

@@ -1,4 +1,4 @@
-"""Decorators for compiled kernels: numba's `njit`, `cfunc` and `intrinsic` with this project's options.
+"""Decorators for compiled kernels: numba's `njit`, `overload`, `cfunc` and `intrinsic` with our options.
 
 Kernels stand beside the code that uses them, not here.
 """
@@ -23,6 +23,8 @@ from cabs_core.base.compiled.cache import LOCATORS
 log = logging.getLogger(__name__)
 _numba: Any = numba  # its stubs lack its settings, and pointers as compiled code has them
 _KERNELS: list[Dispatcher] = []
+# no caller passes a kernel as a C function, so the code for that is not compiled
+_OPTIONS = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
 F = TypeVar("F", bound=Callable[..., object])
 Values = Sequence[ir.Value]
@@ -70,13 +72,35 @@ def kernel(function: F, /, **options: Any) -> Dispatcher[F]: ...
 @overload
 def kernel(**options: Any) -> Callable[[F], Dispatcher[F]]: ...
 def kernel(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
-    """Decorate a kernel with `numba.njit`: no GIL, IEEE division (1/0 is inf), cached on disk if possible."""
-    # no caller passes a kernel as a C function, so the code for that is not compiled
-    options = {"nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True, **options}
+    """Decorate a kernel with `numba.njit`: no GIL, IEEE division (1/0 is inf), cached on disk if possible.
+
+    Functions that only kernels call are parts (`kernel_part`).
+    """
+    options = {**_OPTIONS, **options}
     if function is None:
         return lambda f: kernel(f, **options)
     _KERNELS.append(_cached(lambda cache, **o: numba.njit(cache=cache, **o)(function), **options))
     return _KERNELS[-1]
+
+
+@overload
+def kernel_part(function: F, /, **options: Any) -> F: ...
+@overload
+def kernel_part(**options: Any) -> Callable[[F], F]: ...
+def kernel_part(function: Callable[..., object] | None = None, /, **options: Any) -> Any:
+    """Decorate a function that kernels call, so that it is compiled as a part of each of them.
+
+    A part compiles faster than a kernel, because it has no entry for calls from Python. Python runs the
+    function as plain Python, which is slow. numba's cache on disk has a part only inside the kernels that
+    call it. A part is compiled for every combination of argument types, so a function that gets arrays of
+    several layouts is better a kernel, whose code for one layout serves compatible ones.
+    """
+    if function is None:
+        return lambda f: kernel_part(f, **options)
+    compiled: Any = {**_OPTIONS, **options}
+    register = extending.overload(function, jit_options=compiled, strict=False, prefer_literal=True)
+    register(lambda *args, **named: function)
+    return function
 
 
 def c_kernel(signature: Signature, **options: Any) -> Callable[[Callable[..., object]], CFunction]:

@@ -9,7 +9,7 @@ equal on every machine.
 import numpy as np
 from numpy.typing import NDArray
 
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.streams import stream_keys
 
 #: purposes of streams; experts of CABS-D add their position to NOISE
@@ -20,7 +20,7 @@ NOISE = 2
 INDEX_BITS = 20
 
 
-@kernel
+@kernel_part
 def _mix(z: np.uint64) -> np.uint64:
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -36,7 +36,7 @@ def uniform(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> np.fl
     return np.float64(z >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@kernel
+@kernel_part
 def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
     """Draw number `index` of round t of a stream, standard normal (Box-Muller on two uniforms)."""
     u = 1.0 - uniform(keys, purpose, t, 2 * index)
@@ -45,7 +45,7 @@ def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
     return value
 
 
-@kernel
+@kernel_part
 def draw(pmf: np.ndarray, u: float) -> int:
     """Draw an index from weights `[K]` with a uniform u in [0, 1); never an index of weight 0.
 

@@ -2,34 +2,34 @@
 arrays.
 """
 
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel_part
 
 
-@kernel
+@kernel_part
 def clip01(x: float) -> float:
     """Clip a number to [0, 1]."""
     return min(max(x, 0.0), 1.0)
 
 
-@kernel
+@kernel_part
 def price(cost: float, rho: float) -> float:
     """Return the price of a call in units of score: rho times the cost in USD."""
     return rho * cost
 
 
-@kernel
+@kernel_part
 def clipped_utility(score: float, price: float, penalty: float = 0.0) -> float:
     """Clipped utility of a score, less the price in units of score and the weighted latency `penalty`."""
     return clip01(score - price - penalty)
 
 
-@kernel
+@kernel_part
 def margin(price: float) -> float:
     """Return the largest utility of a call: 1 less its price in units of score, clipped to [0, 1]."""
     return clip01(1.0 - price)
 
 
-@kernel
+@kernel_part
 def value_and_slope(f: float, cost: float, rho: float, share: float) -> tuple[float, float]:
     """Expected clipped utility of a predicted score f (`utility.expected_utility`), and its derivative in f.
 

@@ -22,6 +22,7 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.policies import families, policy_record
 from cabs_core.base.compiled.jit import share_compiled
 from cabs_core.base.errors import CabsError
+from cabs_core.base.garbage import collect_rarely
 from cabs_core.evaluation.replay.engine import default_threads, replay
 
 #: largest number of processes
@@ -124,6 +125,7 @@ def work() -> None:
 
     This is the whole work of a process. The process ends when its input ends.
     """
+    collect_rarely()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process without a traceback
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # and so does the end of the process that reads the lines
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)

@@ -27,7 +27,7 @@ import numpy as np
 
 from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.regression.ridge import dot, product, quadratic
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 
 #: moves of an arm's level, in units of the score; the first one, 0, stands for no move
 STEPS = np.array([0.0, -0.3, -0.15, 0.1, 0.2, 0.3, 0.4, 0.5])
@@ -182,7 +182,7 @@ def power_prior(
     return np.ascontiguousarray(theta.T), np.diag(gram).copy()
 
 
-@kernel
+@kernel_part
 def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarray, x: np.ndarray) -> float:
     """Return the offset of a residual model for an arm with this static prediction and mean score.
 
@@ -209,7 +209,7 @@ def offset_of(kind: int, base: float, level: float, ease: float, ridge: np.ndarr
     return value
 
 
-@kernel
+@kernel_part
 def ease_of(base: np.ndarray, level: np.ndarray) -> float:
     """Return the mean of base - level over all arms, available or not.
 
@@ -230,7 +230,7 @@ def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
     return out
 
 
-@kernel
+@kernel_part
 def fill_x(z: np.ndarray, x: np.ndarray) -> None:
     """Fill x [d + 1] with [1, z]."""
     x[0] = 1.0
@@ -238,7 +238,7 @@ def fill_x(z: np.ndarray, x: np.ndarray) -> None:
         x[i + 1] = z[i]
 
 
-@kernel
+@kernel_part
 def residual_predict(
     m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
 ) -> None:
@@ -270,7 +270,7 @@ def residual_predict(
             f[j] = offset + dot(mean_arm[j], x) + dot(u[j], mean0)
 
 
-@kernel
+@kernel_part
 def residual_learn(
     m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
 ) -> float:
@@ -305,7 +305,7 @@ def residual_learn(
     return offset + (score - offset - rest) + predicted
 
 
-@kernel
+@kernel_part
 def shared_learn(
     row: np.ndarray, error: float, variance: float, mean0: np.ndarray, cov0: np.ndarray, gain: np.ndarray
 ) -> None:
@@ -322,7 +322,7 @@ def shared_learn(
             cov0[i, k] -= scaled * gain[k]
 
 
-@kernel
+@kernel_part
 def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, out: np.ndarray) -> None:
     """Fill out [d + 2] with the row of one arm on w0: [1, contrast, z] less var times its past rows `cross`.
 
@@ -334,7 +334,7 @@ def anchored_row(z: np.ndarray, contrast: float, var: float, cross: np.ndarray, 
         out[i + 2] = z[i] - var * cross[i + 2]
 
 
-@kernel
+@kernel_part
 def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored: Anchored, fit: Fit) -> None:
     """Fill f, v and u_anchored of the available arms under the anchored model.
 
@@ -358,7 +358,7 @@ def anchored_predict(z: np.ndarray, base: np.ndarray, mask: np.ndarray, anchored
             f[j] = base[j] + var[j] * total[j] + dot(u[j], mean0)
 
 
-@kernel
+@kernel_part
 def anchored_learn(
     z: np.ndarray, base: float, arm: int, score: float, noise: float, anchored: Anchored, fit: Fit
 ) -> float:
@@ -388,7 +388,7 @@ def anchored_learn(
     return base + deviation + predicted
 
 
-@kernel
+@kernel_part
 def contrast_deviation(
     u: np.ndarray,
     v: np.ndarray,
@@ -416,7 +416,7 @@ def contrast_deviation(
             sd[j] = np.sqrt(max(0.0, quadratic(cov0, part) + v[j] + v[best]))
 
 
-@kernel
+@kernel_part
 def probe_of(
     values: np.ndarray, predicted: np.ndarray, mask: np.ndarray, chance: np.ndarray, purse: float
 ) -> tuple[int, float]:
@@ -455,7 +455,7 @@ def probe_of(
     return (arm, price)
 
 
-@kernel
+@kernel_part
 def information(predicted: float) -> float:
     """Return the KL divergence in nats of an arm that is better by STEP from an arm that is as predicted.
 
@@ -467,7 +467,7 @@ def information(predicted: float) -> float:
     return value
 
 
-@kernel
+@kernel_part
 def prior_chance(step: int) -> float:
     """Return the prior probability of a move by `STEPS[step]`.
 
@@ -478,7 +478,7 @@ def prior_chance(step: int) -> float:
     return PRIOR / (STEPS.size - 1)
 
 
-@kernel
+@kernel_part
 def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
     """Set chance [K, G] to the prior and shift [K] to 0."""
     for j in range(shift.size):
@@ -487,7 +487,7 @@ def forget_changes(chance: np.ndarray, shift: np.ndarray) -> None:
             chance[j, g] = prior_chance(g)
 
 
-@kernel
+@kernel_part
 def log_likelihood(score: float, predicted: float, clip: float) -> float:
     """Return the Bernoulli log likelihood of a score, with the prediction clipped to [clip, 1 - clip]."""
     p = min(1.0 - clip, max(clip, predicted))
@@ -495,7 +495,7 @@ def log_likelihood(score: float, predicted: float, clip: float) -> float:
     return value
 
 
-@kernel
+@kernel_part
 def learn_change(chance: np.ndarray, predicted: float, score: float, dispersion: float) -> float:
     """Update the chances [G] of the played arm by its score, and return the expected move.
 

@@ -29,7 +29,7 @@ from cabs_core.algorithms.policies.hier_mix.models import (
     residual_predict,
 )
 from cabs_core.algorithms.policies.thompson import best_probabilities, draw_largest
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import ACTION, draw, uniform
 from cabs_core.base.compiled.utility import value_and_slope
 
@@ -160,7 +160,7 @@ class Parts(NamedTuple):
     work: Scratch
 
 
-@kernel
+@kernel_part
 def fill_choice(
     choice: int | np.int64, z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, parts: Parts
 ) -> None:
@@ -205,7 +205,7 @@ def fill_choice(
             work.sd[j] = average[1, j]
 
 
-@kernel
+@kernel_part
 def fill_values(
     rows: np.ndarray,
     cov: np.ndarray,
@@ -257,7 +257,7 @@ def fill_values(
             sd[j] *= slope * (max(exploration, JOINED_EXPLORATION) if joined[j] else exploration)
 
 
-@kernel
+@kernel_part
 def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray, out: np.ndarray) -> None:
     """Fill out [1 + singles] with the probabilities to draw the choices of `fill_choice`.
 
@@ -282,7 +282,7 @@ def fill_chances(log_weights: np.ndarray, constants: Constants, logs: np.ndarray
     fill_weights(logs, constants.inverse_temperature if leads else 1.0, out)
 
 
-@kernel
+@kernel_part
 def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None:
     """Fill out [M] with the weights raised to a power and scaled to the sum 1.
 
@@ -299,7 +299,7 @@ def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None
     out[-1] = max(0.0, rest)
 
 
-@kernel
+@kernel_part
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
     """Fill out [K] with predicted costs times each arm's ratio of paid to predicted costs.
 
@@ -312,7 +312,7 @@ def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.n
             out[j] *= (prior + paid[0, j] * paid[1, j] / paid[2, j]) / (prior + paid[0, j])
 
 
-@kernel
+@kernel_part
 def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray, t: int, parts: Parts) -> int:
     """Draw an arm, fill pmf [K] in work with the probabilities of the arms, and count the play.
 
@@ -362,7 +362,7 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
     return arm
 
 
-@kernel
+@kernel_part
 def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, parts: Parts) -> int:
     """Return the arm of a probe with probability 1/2 if there is a probe that the purse pays for, else `arm`.
 
@@ -392,7 +392,7 @@ def probe(z: np.ndarray, base: np.ndarray, mask: np.ndarray, t: int, arm: int, p
     return candidate
 
 
-@kernel
+@kernel_part
 def surprise(score: float, predicted: float, clip: float) -> float:
     """Return the log loss of a prediction less its expectation under that prediction, in nats."""
     p = min(1.0 - clip, max(clip, predicted))
@@ -400,7 +400,7 @@ def surprise(score: float, predicted: float, clip: float) -> float:
     return value
 
 
-@kernel
+@kernel_part
 def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: float, parts: Parts) -> None:
     """Update all models, their weights, the alarm and the belief about a change of `arm` by its outcome.
 
@@ -446,7 +446,7 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
         log_weights[m] = np.log(max(weights[m], 1e-300))
 
 
-@kernel
+@kernel_part
 def own_variance(variance: float, joined: int) -> float:
     """Return the prior variance of an arm's own level: `variance`, but at least JOINED_ARM^2 for an arm that
     joined after the train split.
@@ -456,7 +456,7 @@ def own_variance(variance: float, joined: int) -> float:
     return variance
 
 
-@kernel
+@kernel_part
 def restart(parts: Parts) -> None:
     """Reset models, weights, costs, changes and the alarm to their state before the first outcome.
 

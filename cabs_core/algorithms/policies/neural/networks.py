@@ -32,7 +32,7 @@ from cabs_core.algorithms.policies.cabs_d import (
 )
 from cabs_core.algorithms.policies.surrogates import SurrogateData
 from cabs_core.algorithms.regression.neural import LastLayerCovariance, NetworkBatch
-from cabs_core.base.compiled.jit import kernel
+from cabs_core.base.compiled.jit import kernel, kernel_part
 from cabs_core.base.compiled.rng import normal, uniform
 
 #: random stream of the first weights
@@ -77,7 +77,7 @@ def _fill_normals(keys: np.ndarray, network: int, out: np.ndarray) -> None:
         out[i] = normal(keys, START, network, i)
 
 
-@kernel
+@kernel_part
 def _lane_parts(parts: MixtureParts, keys: np.ndarray, lane: int) -> MixtureParts:
     """Return one lane's share of parts whose model and memory have an axis of lanes in front."""
     model = parts.model
