@@ -160,27 +160,32 @@ class LoggedTable(ScoredTable):
         model = np.zeros(len(actions))
         factor = np.zeros(len(actions))
         sizes = []
+        # E[w^2] of each option's weights w; w is 1 for all decisions of what was played
+        squares = []
         worst = 1.0
-        square = 0.0
         for sign, played_weights in ((1.0, option), (-share, other)):
             if sign == 0.0:
                 continue
             if played_weights is self.played:
                 model += sign * played
                 factor += sign
+                squares.append(1.0)
                 continue
             overlap = self._overlap(played_weights, rows)
             sizes.append(overlap.n_eff)
             # a decision of the option that is lost counts as often as its weight, which on average is this
             worst = max(worst, overlap.square)
-            square = overlap.square
+            squares.append(overlap.square)
             target = played_weights[rows]
             gap += sign * target
             model += sign * direct(target, predicted)
             factor += sign * weights(target, actions, self.data.propensities[rows])
-        if other is self.played:
-            square = max(square - 2.0 * share + share**2, 0.0)
-        elif share != 0.0:
+        if share == 0.0:
+            square = squares[0]
+        elif option is self.played or other is self.played:
+            # E[(w - share w')^2], where one of w and w' is 1 and the other is 1 on average
+            square = max(squares[0] - 2.0 * share + share**2 * squares[1], 0.0)
+        else:
             square = second_moment(gap, self._chosen[rows], np.ones(len(actions)))
         size = min(sizes, default=float(len(actions)))
         found = PairedSample.of(values[rows], weight[rows], self.clusters[rows], worst=worst)

@@ -119,6 +119,8 @@ def check_contrast(table: LoggedTable, option: np.ndarray, other: np.ndarray, sh
     model, factor = (one - share * two for one, two in zip(*parts, strict=True))
     if other is table.played:  # E[(w - s)^2] = E[w^2] - 2 s + s^2, where w is 1 on average
         square = overlaps[0].square - 2.0 * share + share**2
+    elif option is table.played:  # E[(1 - s w)^2] = 1 - 2 s + s^2 E[w^2]
+        square = 1.0 - 2.0 * share + share**2 * overlaps[0].square
     else:
         square = second_moment(option - share * other, data.expected_pmf, np.ones(len(data)))
     size = min(overlap.n_eff for overlap in overlaps)
@@ -138,6 +140,13 @@ def check_contrast(table: LoggedTable, option: np.ndarray, other: np.ndarray, sh
 def test_a_contrast_with_what_was_played_has_the_error_that_the_log_leads_to_expect(changed, share) -> None:
     table = changed(drawn(3, 200, right=(0.85, 0.6, 0.3)))
     check_contrast(table, table.single(1), table.played, share)
+
+
+@pytest.mark.parametrize("share", [1.0, 0.3, 0.9])
+@pytest.mark.parametrize("changed", [lambda table: table, with_pmf])
+def test_what_was_played_less_an_option_has_the_error_that_the_log_leads_to_expect(changed, share) -> None:
+    table = changed(drawn(3, 200, right=(0.85, 0.6, 0.3)))
+    check_contrast(table, table.played, table.single(1), share)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.5])
