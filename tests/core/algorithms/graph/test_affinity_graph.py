@@ -5,9 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cabs_core.algorithms.graph.affinity import GRAPHS, edge_probabilities, sample_graph
-from cabs_core.algorithms.graph.pruning import keep_large_deltas
+from cabs_core.algorithms.graph import affinity, pruning
+from cabs_core.algorithms.graph.affinity import GRAPHS, edge_probabilities
+from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.streams import stream_keys
+
+# the compiled code is tested; Python would run the parts of kernels as plain Python
+sample_graph = kernel(affinity.sample_graph)
+keep_large_deltas = kernel(pruning.keep_large_deltas)
 
 
 def draw_graph(y, kind="paper", t=0, symmetric=False, keys=None):

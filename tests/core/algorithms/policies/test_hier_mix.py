@@ -10,20 +10,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests_support import built
 
+from cabs_core.algorithms.policies.hier_mix import rounds
 from cabs_core.algorithms.policies.hier_mix.models import scaling_of
-from cabs_core.algorithms.policies.hier_mix.rounds import (
-    ALLOWANCE,
-    JOINED_ARM,
-    calibrate_costs,
-    fill_choice,
-    restart,
-)
+from cabs_core.algorithms.policies.hier_mix.rounds import ALLOWANCE, JOINED_ARM, calibrate_costs
 from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.compiled.jit import kernel
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.utility import expected_utility
 from cabs_core.evaluation.replay import replay
+
+# the compiled code is tested; Python would run the parts of kernels as plain Python
+fill_choice = kernel(rounds.fill_choice)
+restart = kernel(rounds.restart)
 
 
 def with_kernel(problem, quality=1.0):
