@@ -68,12 +68,11 @@ class PlayedArrays:
             self.costs: np.ndarray = problem.costs[at]
         else:  # in conversations the cost of a call depends on the earlier turns
             self.costs = np.asarray(result.costs, dtype=np.float64)
-        weight = result.latency_weight
-        if weight and problem.latencies is not None:
-            latencies = problem.latencies[at]
-        else:
+        if problem.latencies is None:
             latencies = None
-        self.unclipped = utility(self.scores, self.costs, result.rho, latencies, weight)
+        else:
+            latencies = problem.latencies[at]
+        self.unclipped = utility(self.scores, self.costs, result.rho, latencies, result.latency_weight)
         self.rewards = np.asarray(result.rewards, dtype=np.float64)
         self._check_rewards(where)
         self.values = self.rewards
@@ -192,20 +191,20 @@ def curves(p: PlayedArrays) -> dict[str, Any]:
     return {
         "trial": pa.array(np.repeat(np.arange(p.trials), len(at)), pa.int32()),
         "round": pa.array(np.tile(at, p.trials), pa.int32()),
-        "cumulative_regret": np.cumsum(p.regret, axis=1)[:, at - 1].reshape(-1),
-        "cumulative_utility": np.cumsum(p.values, axis=1)[:, at - 1].reshape(-1),
+        "cumulative_regret": np.cumsum(p.regret, axis=1)[:, at - 1].ravel(),
+        "cumulative_utility": np.cumsum(p.values, axis=1)[:, at - 1].ravel(),
         "expert_weights": expert_weights,
     }
 
 
 def queries(p: PlayedArrays) -> dict[str, Any]:
     """Columns with one row a query that was played: number of plays, means over them, and the cluster."""
-    flat = p.result.order.reshape(-1)
+    flat = p.result.order.ravel()
     plays = np.bincount(flat, minlength=p.n)
     seen = np.flatnonzero(plays)
 
     def mean(values: np.ndarray) -> pa.Array:
-        total = np.bincount(flat, weights=values.reshape(-1), minlength=p.n)
+        total = np.bincount(flat, weights=values.ravel(), minlength=p.n)
         return pa.array((total[seen] / plays[seen]).astype(np.float32))
 
     return {
@@ -223,11 +222,11 @@ def queries(p: PlayedArrays) -> dict[str, Any]:
 def arms(p: PlayedArrays) -> dict[str, Any]:
     """Columns with one row a trial and arm: number of plays and means over them, null without plays."""
     size = p.trials * p.k
-    cell = (np.arange(p.trials)[:, None] * p.k + p.result.actions).reshape(-1)
+    cell = (np.arange(p.trials)[:, None] * p.k + p.result.actions).ravel()
     plays = np.bincount(cell, minlength=size)
 
     def mean(values: np.ndarray) -> pa.Array:
-        total = np.bincount(cell, weights=values.reshape(-1), minlength=size)
+        total = np.bincount(cell, weights=values.ravel(), minlength=size)
         return pa.array(total / np.maximum(plays, 1), mask=plays == 0)
 
     return {
@@ -247,11 +246,11 @@ def rounds(p: PlayedArrays) -> dict[str, Any]:
     The column of costs is there only if the replay was over conversations.
     """
     trial = np.repeat(np.arange(p.trials), p.rounds)
-    query = p.result.order.reshape(-1)
+    query = p.result.order.ravel()
     place = np.lexsort((trial, query))
 
     def sorted_by_query(values: np.ndarray, kind: type[np.generic]) -> np.ndarray:
-        return values.reshape(-1)[place].astype(kind)
+        return values.ravel()[place].astype(kind)
 
     columns = {
         "trial": sorted_by_query(trial, np.int16),

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pyarrow as pa
@@ -9,7 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
+from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import ResultError, StorageError
+from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.played import checkpoints
 from cabs_core.evaluation.replay.storage import FILES, load_replay_result, load_trace, save_replay_result
 
@@ -55,34 +59,98 @@ def test_summaries_agree_with_plain_loops(saved):
     assert table["score"] == pytest.approx(score.mean(axis=1))
     assert table["cost"] == pytest.approx(cost.mean(axis=1))
     assert table["solved_rounds"] == [rounds] * trials and max(table["max_gap"]) < 1e-8
+    assert table["mean_gap"] == pytest.approx(result.gaps.mean(axis=1))
     assert table["microseconds_per_round"] == pytest.approx([30.0] * trials)
+    switched = [np.mean([a != b for a, b in pairwise(row)]) for row in result.actions]
+    assert table["switch_rate"] == pytest.approx(switched)
+    assert table["best_utility"] == pytest.approx(result.best_rewards.mean(axis=1))
+    assert table["mean_propensity"] == pytest.approx(result.propensities.mean(axis=1))
+    assert table["observed"] == [1] * trials and table["rounds"] == [rounds] * trials
 
     curve = stored.curves.to_pandas()
     last = curve[curve["round"] == rounds].sort_values("trial")
     assert last["cumulative_regret"].to_numpy() == pytest.approx(regret.sum(axis=1))
     middle = curve[(curve["round"] == 10) & (curve["trial"] == 1)]
     assert middle["cumulative_regret"].item() == pytest.approx(regret[1, :10].sum())
+    assert middle["cumulative_utility"].item() == pytest.approx(np.clip(utility, 0, 1)[1, :10].sum())
 
     queries = stored.queries.to_pandas().set_index("query_index")
     for row in (0, 17, 39):
         assert queries.loc[row, "plays"] == trials
         assert queries.loc[row, "regret"] == pytest.approx(regret[result.order == row].mean(), abs=1e-6)
+        assert queries.loc[row, "query_id"] == f"q{row}" and queries.loc[row, "cluster"] == row
 
     arms = stored.arms.to_pandas()
     assert arms.groupby("trial")["plays"].sum().tolist() == [rounds] * trials
     one = arms[(arms["trial"] == 2) & (arms["arm"] == "model-1")].iloc[0]
     mine = result.actions[2] == 1
     assert one["plays"] == mine.sum() and one["score"] == pytest.approx(score[2, mine].mean())
+    assert one["share"] == pytest.approx(mine.mean()) and one["cost"] == pytest.approx(cost[2, mine].mean())
 
 
-def test_an_arm_that_was_never_played_has_no_mean(tmp_path):
+def test_an_arm_that_was_never_played_has_no_mean_and_a_single_play_is_one(tmp_path):
     problem = fake_problem(n=10, arms=3)
     result = fake_result(problem, "lin_ucb", 0.0, trials=1)
-    first = np.zeros_like(result.actions)
-    result = replace(result, actions=first, rewards=problem.scores[result.order, 0])
+    actions = np.zeros_like(result.actions)
+    actions[0, 4] = 2
+    result = replace(result, actions=actions, rewards=problem.scores[result.order, actions])
     save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
     arms = load_replay_result(tmp_path / "x").arms.to_pydict()
-    assert arms["plays"] == [10, 0, 0] and arms["score"][1] is None
+    assert arms["plays"] == [9, 0, 1] and arms["score"][1] is None and arms["cost"][1] is None
+    assert arms["cost"][2] == pytest.approx(problem.costs[result.order[0, 4], 2])
+
+
+def test_rewards_of_a_replay_that_pays_for_seconds_are_checked_with_the_latencies(tmp_path):
+    problem = synthetic_problem(n=20, K=3, d=3, latencies=True)
+    result = replay(problem, "random", 300.0, 2, latency_weight=0.1)
+    save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    at = result.order, result.actions
+    unclipped = problem.scores[at] - 300.0 * problem.costs[at] - 0.1 * problem.latencies[at]
+    stored = load_replay_result(tmp_path / "x").trials["utility_unclipped"].to_pylist()
+    assert stored == pytest.approx(unclipped.mean(axis=1))
+
+
+@pytest.mark.parametrize("policy", ["lin_ts", "oracle_best"])
+def test_figures_of_a_table_with_gaps_are_estimates_unless_the_policy_saw_the_outcomes(tmp_path, policy):
+    gaps = (np.arange(60)[:, None] + np.arange(3)) % 3 == 0
+    problem = replace(fake_problem(arms=3), observed=np.where(gaps, 0.0, 0.5))
+    result = fake_result(problem, policy, 300.0)
+    save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    table = load_replay_result(tmp_path / "x").trials.to_pydict()
+    at = result.order, result.actions
+    estimates = real_values(problem, 300.0)
+    utility, score, cost = estimates.utility[at], estimates.score[at], estimates.cost[at]
+    if policy == "oracle_best":
+        utility, score, cost = result.rewards, problem.scores[at], problem.costs[at]
+    expected = {
+        "utility": utility,
+        "utility_unclipped": score - 300.0 * cost,
+        "score": score,
+        "cost": cost,
+        "regret": result.best_rewards - utility,
+        "observed": ~gaps[at],
+    }
+    for name, values in expected.items():
+        assert table[name] == pytest.approx(values.mean(axis=1)), name
+    rewards = load_replay_result(tmp_path / "x").rewards
+    assert rewards == pytest.approx(result.rewards, abs=1e-6)
+
+
+def test_a_replay_without_solver_and_clock_has_no_figures_of_them(tmp_path):
+    problem = fake_problem(n=10)
+    result = replace(fake_result(problem, "lin_ts", 100.0), seconds=None, uncertified=None)
+    save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    table = load_replay_result(tmp_path / "x").trials.to_pydict()
+    for name in ("seconds", "microseconds_per_round", "max_gap", "mean_gap", "switches_per_session"):
+        assert table[name] == [None] * 3, name
+    assert table["solved_rounds"] == table["uncertified"] == [0] * 3
+    gaps = np.full((3, 10), np.nan)
+    gaps[1, [2, 5]] = 0.25, 0.75
+    solved = replace(result, gaps=gaps, uncertified=np.array([0, 1, 0]))
+    save_replay_result(solved, problem, tmp_path / "x", pool=fake_pool())
+    table = load_replay_result(tmp_path / "x").trials.to_pydict()
+    assert table["max_gap"] == [None, 0.75, None] and table["mean_gap"] == [None, 0.5, None]
+    assert table["solved_rounds"] == [0, 2, 0] and table["uncertified"] == [0, 1, 0]
 
 
 def test_fewer_rounds_than_queries(tmp_path):
@@ -99,6 +167,9 @@ def test_fewer_rounds_than_queries(tmp_path):
         (lambda r: {"rewards": r.rewards + 0.1}, "do not belong together"),
         (lambda r: {"rewards": r.rewards * np.nan}, "do not belong together"),
         (lambda r: {"actions": r.actions + 100}, "expected 0..4"),
+        (lambda r: {"actions": r.actions + 1}, "actions holds 1..5, expected 0..4"),
+        (lambda r: {"order": r.order + 1}, "order holds 1..60, expected 0..59"),
+        (lambda r: {"rewards": r.rewards + 3e-5}, "do not belong together"),
         (lambda r: {"order": r.order - 1}, "expected 0..59"),
         (lambda r: {"propensities": r.propensities[:, :-1]}, "expected \\[trials, T\\]"),
     ],
