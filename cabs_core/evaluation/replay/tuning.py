@@ -105,7 +105,7 @@ def configurations(
         seed: seed of the random draws.
         grid: `{option: values}`. None takes the grid of the policy's record.
     """
-    if budget < 1 or not tunable(policy):
+    if not tunable(policy):
         return [{}]
     record = policy_record(policy)
     space = record.tuning if grid is None else grid

@@ -266,6 +266,12 @@ def test_it_is_stored_with_its_costs(tmp_path, problem):
         replay(problem, "random", trials=1).switches_per_session()
 
 
+def test_the_first_rounds_of_conversations_are_those_of_a_longer_replay(problem):
+    short, whole = talk(problem, "lin_ts", rounds=40), talk(problem, "lin_ts")
+    for name in ("order", "actions", "turns", "kept", "costs", "random_rewards"):
+        assert np.array_equal(getattr(short, name), getattr(whole, name)[:, :40]), name
+
+
 def test_what_cannot_be(problem):
     with pytest.raises(PolicyError, match="condition is 'drift'"):
         replay(problem, "random", condition="drift", sessions={"turns": 2})

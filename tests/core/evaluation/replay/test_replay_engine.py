@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.rng import query_order
-from cabs_core.base.errors import DataError
+from cabs_core.base.errors import DataError, PolicyError
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.outcomes.conditions import noisy_scores, shifted_splits
 from cabs_core.evaluation.replay.conditions import delayed_arrivals, drift_order
@@ -109,6 +109,58 @@ def test_drift_moves_from_one_half_of_the_tasks_to_the_other(problem):
     place[moved] = np.arange(problem.n)
     means = sorted(place[problem.tasks == t].mean() for t in np.unique(problem.tasks))
     assert means[-1] - means[0] > 0.3 * problem.n
+
+
+def test_drift_draws_times_from_the_smallest_and_the_largest_of_three_uniforms():
+    n = 20_000
+    tasks = np.repeat(["a", "b"], n // 2)
+    moved = drift_order(np.random.default_rng(1).permutation(n), tasks, np.random.default_rng(0))
+    first = tasks[moved[0]]
+    # by the middle, 7 of 8 times of the early task are past, and 1 of 8 times of the late one
+    assert (tasks[moved[: n // 2]] == first).mean() == pytest.approx(7 / 8, abs=0.01)
+    # a tenth of all times are past at x, where 1 - (1 - x)^3 + x^3 = 0.2
+    assert (tasks[moved[: n // 10]] == first).mean() == pytest.approx(0.9982, abs=0.003)
+
+
+def test_drift_stays_within_the_order_of_time(problem):
+    times = np.arange(problem.n) % 3
+    result = replay(replace(problem, times=times), "random", trials=2, condition="drift")
+    assert (np.diff(times[result.order], axis=1) >= 0).all()
+    untimed = replay(problem, "random", trials=2, condition="drift")
+    assert not np.array_equal(result.order, untimed.order)
+
+
+@pytest.mark.parametrize(("arms", "best_third"), [(2, 1), (5, 1), (7, 2)])
+def test_the_best_arms_arrive_or_disappear_at_half_time(arms, best_third):
+    problem = synthetic_problem(n=60, K=arms, d=4)
+    offline = clipped_utility(problem.offline_scores, problem.offline_costs, 300.0).mean(axis=0)
+    best = np.argsort(-offline)[:best_third]
+    for condition, there in (("arms_arrive", slice(20, 41)), ("arms_disappear", slice(0, 20))):
+        result = replay(problem, "random", 300.0, 60, rounds=41, condition=condition)
+        played = np.isin(result.actions, best).any(axis=0)
+        assert played[there].all() and played.sum() == len(played[there]), condition
+
+
+def test_an_only_arm_neither_arrives_nor_disappears():
+    problem = synthetic_problem(n=20, K=1, d=3)
+    for condition in ("arms_arrive", "arms_disappear"):
+        assert replay(problem, "random", 0.0, 1, condition=condition).rounds == 20
+
+
+def test_rounds_beyond_an_order_are_refused(problem):
+    for rounds in (1, 150):
+        assert replay(problem, "random", trials=1, rounds=rounds).rounds == rounds
+    with pytest.raises(PolicyError, match="rounds 151 must be between 1 and the 150 rounds of an order"):
+        replay(problem, "random", trials=1, rounds=151)
+
+
+def test_delays_are_uniform_and_a_tenth_of_the_rewards_is_lost():
+    total = 50_000
+    pairs = delayed_arrivals(total, np.random.default_rng(0))
+    late = pairs[:, 0] - pairs[:, 1]
+    assert (late.min(), late.max()) == (1, 200) and late.mean() == pytest.approx(100.5, abs=2)
+    assert (pairs[:, 1] < total - 200).sum() / (total - 200) == pytest.approx(0.9, abs=0.01)
+    assert pairs[:, 0].max() == total - 1
 
 
 def test_delays():
