@@ -23,8 +23,8 @@ class RouteRequest:
 
     Attributes:
         available: models that can be called now. None if all can.
-        rho: cost sensitivity, score units per USD. None takes the bundle's, or the pacer's if there is a
-            budget.
+        rho: cost sensitivity, score units per USD. None takes the bundle's, or the pacer's if the router has
+            a budget per request or day.
         budget: USD > 0. Models that are expected to cost more are left out. None leaves none out.
         tokens: number of tokens of the whole request, if more than the text is sent. None counts the text
             alone. Only the expected costs of models with a price in `RouterOptions.prices` depend on it.
@@ -99,6 +99,7 @@ class Routed:
     def why(self) -> list[dict[str, Any]]:
         """Reasons of the decision: a row for the model, and one for its best rival by expected utility.
 
+        The rival is one of the available models; there is no second row if no other model is available.
         A row has `model`, `score` (expected) and `cost` (expected, USD). The first row also has `explored` if
         the exploration floor drew the model, and `shared_text` if most prompts share their text. For a kept
         turn the only row has `kept`, the id of the decision whose model was kept, and no figures. For a
@@ -131,7 +132,8 @@ class Routed:
         """Return the expected cost of the fallback for this call, USD, where the call itself cost `cost`.
 
         A kept turn has no expectation of its own: its `cost` counts times the ratio that was expected when
-        its model was drawn. Return None if `cost` is None or the router predicts no costs.
+        its model was drawn. The ratio is 1 if the fallback itself was kept. Return None if `cost` is None, if
+        no cost was predicted for the decision, or if the ratio of a kept turn is not known.
         """
         if cost is None:
             return None

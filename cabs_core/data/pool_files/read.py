@@ -137,7 +137,11 @@ class PoolFile:
         return self._find_data("source.scores", source.scores)
 
     def collect_files(self) -> dict[plain_yaml.Place, str]:
-        """Return {place in the pool file: path as written} of the files that `collect` names."""
+        """Return {place in the pool file: path as written} of the files that `collect` names.
+
+        A word of a scorer's command counts if there is such a file beside the pool file. The dict is empty
+        for a pool without the section `collect`.
+        """
         if not isinstance(self.pool, PromptsPool):
             return {}
         collect = self.pool.collect
@@ -235,6 +239,7 @@ class PoolFile:
         return (self.path.parent / os.path.expanduser(written)).absolute()
 
     def _error(self, message: str) -> PoolError:
+        """Return an error for the caller to raise: the message after the path and the name of the pool."""
         return PoolError(f"pool file {shown_path(self.path)} (pool {self.pool.name}): {message}")
 
     @property
@@ -281,7 +286,7 @@ class PoolFile:
         """Return {name: SHA-256} of the files that the pool's source reads.
 
         These are the table, the scores of a log and the upstreams file that `collect` names. If the source
-        reads no table, these are the files of its mirror.
+        reads no table, these are the files of its mirror; the dict is empty if there is no mirror either.
 
         Raises:
             PoolError: the table or the scores are not there.
@@ -301,7 +306,8 @@ class PoolFile:
 def _hashes(name: str, path: Path) -> dict[str, str]:
     """Return {name: SHA-256} of a file, or {name/relative path: SHA-256} of a folder's or pattern's files.
 
-    A SQLite file counts with its write-ahead log (`-wal`), which holds the newest rows.
+    A SQLite file with a write-ahead log has a second entry, `name-wal`, because the log holds the newest
+    rows. The dict is empty if no file is there.
     """
     if path.is_file():
         hashes = {name: hash_file(path)}

@@ -270,9 +270,11 @@ def _costs_from(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _models(outcomes: Outcomes) -> list[str]:
-    """Return a table of the models as lines: mean score, USD per 1,000 calls and, for a log, answers.
+    """Return a table of the models as lines: mean score, USD per 1,000 calls and number of real answers.
 
-    The `_LISTED` models with the best mean scores have a line each; a last line counts the others.
+    The means are those of real answers. The number of answers is given only if some outcomes are predicted,
+    as for a log and for a table with gaps. The `_LISTED` models with the best mean scores have a line each.
+    If there are more models, a last line counts them.
     """
     scores, costs = outcomes.means
     calls = [""] * len(scores)
@@ -293,7 +295,10 @@ def _models(outcomes: Outcomes) -> list[str]:
 
 
 def _repeated(outcomes: Outcomes) -> list[str]:
-    """Return lines on repeated prompts and near-copies."""
+    """Return lines on repeated prompts, on near-copies, and on forms that many prompts share.
+
+    The list is empty if there are none of them.
+    """
     texts, counts = np.unique(np.array(outcomes.prompts, dtype=object), return_counts=True)
     again = np.flatnonzero(counts > 1)
     near = copies_text(outcomes.prompts, outcomes.copies)
@@ -310,8 +315,9 @@ def _repeated(outcomes: Outcomes) -> list[str]:
 def _rhos(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
     """Return a line with the values of a right answer that are compared, in USD (1 / rho).
 
-    Of more than 15 values only the first three and the last two are shown. If the rhos were not chosen from
-    the costs and a cost is above 0, a second line gives the range of values that fits the costs.
+    Of more than 15 values only the first three and the last two are shown. A second line gives the range of
+    values that fits the costs. The second line is left out if the rhos were chosen from the costs, because
+    the first line shows that range then. The second line is also left out if all costs are 0.
     """
     rhos = sorted(pool_file.pool.replay.rhos, reverse=True)
     shown = [dollars(r) for r in rhos]
@@ -353,7 +359,12 @@ def _effort(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
 
 
 def _warnings(outcomes: Outcomes, pool_file: PoolFile) -> list[str]:
-    """Return sentences on facts that should be known and do not stop a run."""
+    """Return sentences on facts that should be known and do not stop a run.
+
+    The facts are doubtful prices, costs that are all 0, values of a right answer below the cost of most
+    models, prompts that look like ids or like printed messages, an unknown name of the encoder, and scores
+    that use a small part of `score_range`.
+    """
     costs = outcomes.costs.mean(axis=0)
     rhos = np.array(pool_file.pool.replay.rhos)
     prices = pool_file.pool.prices

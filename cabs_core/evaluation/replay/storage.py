@@ -221,6 +221,8 @@ def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table
 def _write(table: pa.Table, path: Path, *, plain: bool) -> None:
     """Write a table as a small file: dictionaries for keys and text, split bytes for floats.
 
+    In rounds.parquet the integer columns have dictionaries too.
+
     Args:
         plain: True for tables of few rows, which need neither dictionaries nor split bytes.
     """

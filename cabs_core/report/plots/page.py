@@ -1,4 +1,7 @@
-"""Self-contained HTML pages. Style, script and drawing library are in the page, so that it loads nothing."""
+"""Self-contained HTML pages. Style and script are in the page, so that it loads nothing.
+
+A page with a figure also holds the drawing library (Vega); a page without figures does not.
+"""
 
 import hashlib
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -22,7 +25,11 @@ TEMPLATES = Path(__file__).parent / "templates"
 
 
 def vega_bundle() -> str:
-    """Return Vega, Vega-Lite and Vega-Embed as one script, from the copies in vl-convert."""
+    """Return Vega, Vega-Lite and Vega-Embed as one script, from the copies in vl-convert.
+
+    The function waits for the thread of `start_bundling`. If the thread failed, the error is raised, and the
+    next call starts another thread.
+    """
     try:
         return start_bundling().result()
     except BaseException:
@@ -32,7 +39,10 @@ def vega_bundle() -> str:
 
 @cache
 def start_bundling() -> Future[str]:
-    """Start a thread that makes the script of `vega_bundle`, which takes seconds, and return its future."""
+    """Start a thread that makes the script of `vega_bundle`, which takes seconds, and return its future.
+
+    Later calls return the same future, until `vega_bundle` finds that the thread failed.
+    """
     return ThreadPoolExecutor(1).submit(copy_context().run, _bundle)
 
 
@@ -62,10 +72,11 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
     Args:
         template: file name of the template.
         folder: folder of the template.
-        values: values that the template reads. `figures` is {key: Figure or None}.
+        values: values that the template reads. `figures`, which may be left out, is {key: Figure or None}.
 
     Returns:
-        HTML of the page.
+        HTML of the page with its style and script. The drawing library is in the page only if a value of
+        `figures` is a Figure.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader([folder, TEMPLATES]),
@@ -88,6 +99,7 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
 def tie(text: str) -> str:
     """Return the text in which the spaces before percent signs and around ± are no-break spaces.
 
-    No space is added where the text has none, as between a number and `%` without one.
+    A ± with a space on one side only stays as it is. No space is added where the text has none, as between a
+    number and `%` without one.
     """
     return text.replace(" %", "\xa0%").replace(" ± ", "\xa0±\xa0")
