@@ -86,7 +86,11 @@ def overview(data: PoolData) -> Figure:
 
 
 def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
-    """Figure of mean score against cost, with models as points and policies as lines over rho."""
+    """Figure of mean score against cost, with models as points and routers as lines over rho.
+
+    `random`, `best_single` and the upper bound `oracle_best` have no line. Without evidence there are no
+    points of models.
+    """
     settings = data.mart("pareto_frontier").rename(columns={"cost_per_1000_calls": "x", "score": "y"})
     margin = np.nan_to_num(half_width(settings["score_se_trials"], data.info["trials"]))
     settings["low"] = (settings["y"] - margin).clip(0.0, 1.0)
@@ -205,7 +209,7 @@ def frontier_chart(
 def regret(data: PoolData) -> Figure | None:
     """Figure of cumulative regret by round and cost regime, absolute and relative to the reference policy.
 
-    None if no replay has regret.
+    None if no replay has regret. The upper bound `oracle_best` has no line.
     """
     reference = label(data.reference)
     # {kind of regret: (column of the mart, name of the choice, header of the table, format of a figure)}
@@ -272,7 +276,10 @@ def regret(data: PoolData) -> Figure | None:
 
 
 def utility_by_rho(data: PoolData) -> Figure:
-    """Figure of every policy's utility by rho, minus that of the reference policy if it was replayed."""
+    """Figure of the policies' utility by rho, minus that of the reference policy if it was replayed.
+
+    The upper bound `oracle_best` has no line.
+    """
     table = data.mart("utility_by_rho").pivot_table(index="rho", columns="policy", values="utility")
     is_relative = data.reference in table.columns
     order = [p for p in data.board.index if p != ORACLE_BEST and p in table.columns]
@@ -310,7 +317,10 @@ def utility_by_rho(data: PoolData) -> Figure:
 
 
 def shares(evidence: Evidence, router: str) -> Figure:
-    """Figure of the share of each model over a router's rounds, at the lowest, middle and highest rho."""
+    """Figure of the share of each model over a router's rounds, at the lowest, middle and highest rho.
+
+    If there are many models, those with the smallest shares are drawn together as `other models`.
+    """
     rhos = sorted(r for p, r in evidence.folders if p == router)
     rhos = sorted({rhos[0], middle_rho(rhos), rhos[-1]})
     parts = {rho: facts.shares_over_rounds(evidence, router, rho) for rho in rhos}

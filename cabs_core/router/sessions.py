@@ -7,10 +7,10 @@ a person goes to the session's model, else to the fallback.
 
 **Stickiness** (option `sticky`). `session`: a session keeps its model while the model can be called, unless
 another model is predicted to be better by more than the lost cache costs, or no request came for `IDLE`
-seconds. `tools`: a session keeps its model within a tool loop only. `off`: every request is a draw. No
-setting but `off` switches inside a tool loop. A turn that keeps its model is no draw, so it has no
-propensity. A turn may switch only if predictions alone say so, and is then drawn among all models, so
-propensities stay exact.
+seconds. `tools`: a session keeps its model within a tool loop only. `off`: every request with a text is a
+draw. No setting but `off` switches inside a tool loop. A turn that keeps its model is no draw: it stands in
+the log with probability 1, and nothing is learnt from it. A turn may switch only if predictions alone say so,
+and is then drawn among all models, so propensities stay exact.
 
 Let s be the predicted score, c the expected cost of the whole request in USD, C the tokens that the session's
 model i has read before, and d_i the USD that one of them costs less when it is cached. Another model is drawn
@@ -92,11 +92,14 @@ def _keep(
 ) -> Routed:
     """Log that a turn keeps the model of an earlier one, and return the decision.
 
+    The row and the decision have probability 1 for the model.
+
     Args:
         last: the earlier turn.
         facts: rho and names of the turn.
-        prediction: predictions for the turn's text. None if the turn was not predicted.
-        cost: expected cost of the turn, USD. None if it was not predicted.
+        prediction: predictions for the turn's text, which the returned decision holds and the log does not.
+            None if the turn was not predicted.
+        cost: expected cost of the turn for the log, USD. None if it was not predicted.
     """
     kept = last.kept or last.id
     row = router.undrawn_row(last.arm, request.text, kept=kept, rho=facts.rho)
@@ -258,7 +261,8 @@ def _compare_with_switch(
 def _fallback_cost_per_usd(router: Router, last: Logged) -> float | None:
     """Return the expected cost of the fallback for every dollar that the kept model was expected to cost.
 
-    Both costs are those of the decision that drew the model. Return None if they are not known.
+    Both costs are those of the decision that drew the model. Return 1 if the kept model is the fallback, and
+    None if the costs are not known or the kept model was expected to cost nothing.
     """
     if last.arm == router.manifest.fallback:
         return 1.0
@@ -287,7 +291,7 @@ class _Undrawn:
 
 
 def _undrawn(router: Router, row: dict[str, Any], details: _Undrawn) -> Routed:
-    """Return the decision of a row of the log that draws no model."""
+    """Return the decision of a row of the log that draws no model; its model has propensity 1."""
     text = details.text
     arm = row["arm"]
 

@@ -269,7 +269,7 @@ class CabsCWork(NamedTuple):
 
     Attributes:
         expected, program: [K, K], expected graph and adjacency of the program.
-        losses: [K], 1 less the predicted utilities.
+        losses: [K], 1 less the predicted utilities, and `LOSS_OF_ABSENT_ARM` for an arm that is away.
         keep, ordered: [K], arms whose rows the IQR rule lets pass (1 or 0), and work space of this rule.
         deltas: [K], surrogate deltas of the outcome that is learnt.
         workspace: workspace of the solver, or one element if nothing is solved.
@@ -546,6 +546,7 @@ class CabsC(SurrogatePolicy, RidgePolicy):
     loop = staticmethod(round_loop(decide, learn))
 
     def prepare(self) -> None:
+        """Derive the kernels' rule table from the options, and if all arms start with one shared matrix."""
         self.starts_shared = self.settings.shares_matrix
         self.rules = rule_table(CabsCRule, [0], [cabs_c_rule(self.settings)])
 
@@ -556,6 +557,7 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         super().start(offline)
 
     def resized(self) -> None:
+        """Allocate work space, graph and one memory slot anew for today's number of arms."""
         super().resized()
         k = len(self.arms)
         self._work = new_work(k)
@@ -564,15 +566,18 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         self._reach = np.zeros((1, k))
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays of the models and of the bias, and values for JSON."""
         arrays, values = super().state()
         return arrays | {"bias": self.bias, "bias_count": self.bias_count}, values
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Restore the models and the bias from the arrays and values that `state` returned."""
         super().restore(arrays, values)
         self.bias = np.array(arrays["bias"])
         self.bias_count = np.array(arrays["bias_count"])
 
     def layout(self) -> dict[str, states.Field]:
+        """Return {name: shape and limits} of the arrays of `state`, by which saved files are checked."""
         k = len(self.arms)
         return super().layout() | {"bias": states.learnt(k), "bias_count": states.learnt(k, low=0.0)}
 
@@ -584,11 +589,13 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         return super().memory_layout(arms) | {"mixture": chances, "reach": chances, "baseline": chances}
 
     def add_arm(self) -> None:
+        """Add an arm at the end, with a cold model and without bias."""
         super().add_arm()
         self.bias = np.append(self.bias, 0.0)
         self.bias_count = np.append(self.bias_count, 0.0)
 
     def remove_arm(self, index: int) -> None:
+        """Remove the model and the bias of the arm at `index`."""
         super().remove_arm(index)
         self.bias = np.delete(self.bias, index)
         self.bias_count = np.delete(self.bias_count, index)
@@ -606,6 +613,10 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         return CabsCParts(self.rules, self.keys, models, self._work, self._graph, mixture, reach)
 
     def run(self, stream: Stream, lane: Lane, start: int, stop: int) -> None:
+        """Play rounds start..stop-1 of a replay in the compiled loop: fill the lane's traces, and learn.
+
+        If arms come or go in the stream, every arm first gets a matrix of its own.
+        """
         if (stream.active_from > 0).any() or (stream.active_until < len(lane.order)).any():
             self.unshare()  # arms that come and go see different rows
         super().run(stream, lane, start, stop)
@@ -632,6 +643,7 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         return Choice(int(arm), float(probability), pmf, inputs.rho, memory, inputs.surrogate)
 
     def learn(self, decision: Decision, outcome: Outcome) -> None:
+        """Learn the outcome of an earlier decision, with the context and reach from its memory."""
         row, (reach,) = self.outcome_row(decision, outcome, ("reach",))
         if self.models.is_shared and (reach <= 0.0).any():
             self.unshare()  # a copy of this policy decided while an arm was away
@@ -639,5 +651,10 @@ class CabsC(SurrogatePolicy, RidgePolicy):
         learn(self.parts()._replace(reach=reach[None]), row, 0, outcome.arm, 0)
 
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the memory that the decision would have if `arm` had been drawn from pmf [K].
+
+        `mixture` becomes pmf. If another arm had been drawn, the reach is that of `arm` alone, unless all
+        arms share one matrix: then every arm stays revealed.
+        """
         is_shared = np.array(self.models.is_shared)
         return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)

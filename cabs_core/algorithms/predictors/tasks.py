@@ -82,6 +82,10 @@ class TaskPredictor(ScorePredictor):
     def _fit(
         self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray, validation: Validation | None, seed: int
     ) -> None:
+        """Fit the tasks' shrunk means, and the logistic regression on at most `MOST` prompts.
+
+        `fit` has checked the arguments and has set the task labels.
+        """
         if self._labels is None:
             labels = np.zeros(len(x))
         else:
@@ -100,6 +104,7 @@ class TaskPredictor(ScorePredictor):
         self.weights_ = self._logistic(self._features(x[rows]), which[rows], count)
 
     def _features(self, x: np.ndarray) -> np.ndarray:
+        """Return embeddings less the train split's mean, in units in which their mean square is 1 there."""
         features: np.ndarray = (x - self.center_) / self.scale_
         return features
 
@@ -133,9 +138,11 @@ class TaskPredictor(ScorePredictor):
         return probabilities
 
     def _predict(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return the mean of the tasks' shrunk means by their probabilities; the lengths are not used."""
         scores: np.ndarray = self.task_probabilities(x) @ self.means_
         return scores
 
     @property
     def width(self) -> int:
+        """Number of columns of the embeddings that the predictor was fitted on."""
         return len(self.center_)

@@ -98,7 +98,10 @@ class Upstream(Strict):
     @field_validator("url")
     @classmethod
     def _check_url(cls, value: str) -> str:
-        """Return the URL without a slash at the end; refuse other schemes and URLs with a password."""
+        """Return the URL without a slash at the end.
+
+        Refuse schemes other than http and https, and URLs with a user or password.
+        """
         if not value.startswith(("http://", "https://")) or "@" in value.split("/")[2]:
             raise ValueError("expected http:// or https:// without user and password (see key_env)")
         return value.rstrip("/")

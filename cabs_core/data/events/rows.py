@@ -179,8 +179,9 @@ class Logged:
         call_id: id that the client gave the call.
         response_id: id of the provider's response.
         session: hash of the conversation's name (`endpoints.request.session_key`).
-        kept: id of the decision whose model this turn of a conversation kept. None for a decision. In such a
-            turn pmf and target are empty and `decision` is ''.
+        kept: id of the decision whose model this turn of a conversation kept, or the turn's own id if it was
+            not drawn and kept no model. None for a decision. In such a turn pmf and target are empty and
+            `decision` is ''.
         caller: name of the key that sent the request.
         input_cost: part of expected_cost for the input tokens, which was known before the call, USD.
         output_cost: predicted cost of the output tokens before learnt corrections (`charges`), USD.

@@ -62,7 +62,8 @@ def deploy(chain: Chain, *, only_compare: bool = False) -> dict[str, Any]:
         the figures of the comparison, and `log` says how many decisions were learnt from, or why none were.
 
     Raises:
-        ProvenanceError: there is no router, or it or an input is out of date or altered.
+        ProvenanceError: the artifact `router` is absent, or it or an input is out of date or altered. An
+            artifact without a bundle, since none could be built, is no error: `passed` is False.
     """
     target = chain.stage("router")
     inputs = chain.require(target)

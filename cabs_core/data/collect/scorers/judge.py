@@ -71,7 +71,10 @@ def grade_of(text: str, levels: int) -> float | None:
 
 
 def preference_of(text: str) -> float | None:
-    """Return 1 if a reply prefers the first answer, 0 for the second, 0.5 for a tie, otherwise None."""
+    """Return 1 if a reply prefers the first answer, 0 for the second, 0.5 for a tie, otherwise None.
+
+    The reply has to hold JSON with the field `better`: a word alone gives None.
+    """
     match = _BETTER.search(text)
     if match:
         return _WORDS[match.group(1).lower()]
