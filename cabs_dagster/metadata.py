@@ -104,8 +104,9 @@ def image(name: str, data: bytes | str, kind: str = "png") -> dict[str, Any]:
 def figures(summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a stage's summary as metadata.
 
-    Figures and texts stay as they are, mappings and lists of rows become tables, and other values JSON. JSON
-    of 20,000 characters or more becomes a text that is cut after 4,000.
+    Figures and texts stay as they are. Lists of rows, and mappings whose values are all figures or texts,
+    become tables. Other values, such as nested, empty or None ones, become JSON. JSON of 20,000 characters or
+    more becomes a text that is cut after 4,000.
 
     Args:
         summary: {words: value}. `rows` becomes the row count and `_images` images; other names with a leading

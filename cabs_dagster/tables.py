@@ -60,7 +60,14 @@ class CabsTables(dg.ConfigurableIOManager):
             return self._table(context)
 
     def _table(self, context: dg.InputContext) -> pd.DataFrame:
-        """Return the table of an input within the location that is active."""
+        """Return the table of the asset that an input names, after `load_input` has set the place to read.
+
+        The table of an SQL model has no partitions. Outcomes and replays are joined over all partitions of
+        the input.
+
+        Raises:
+            CabsError, ProvenanceError: see `load_input`.
+        """
         import pandas as pd  # noqa: PLC0415  (loading the code location stays quick)
 
         name = path_of(context.asset_key)

@@ -19,7 +19,8 @@ from threadpoolctl import ThreadpoolController
 
 from cabs_core.base.errors import CabsError
 
-#: True if torch is loaded -> number of active limits, and the function that lifts the limit
+#: True if torch was loaded when the limit began -> number of its users, and the function that lifts it; the
+#: limit that began last is the last item
 _limited: dict[bool, tuple[int, Callable[[], None]]] = {}
 _lock = Lock()
 
@@ -45,7 +46,8 @@ def one_blas_thread() -> Iterator[None]:
     """Limit every BLAS that NumPy, SciPy and compiled loops call to one thread.
 
     Limits may overlap, in one thread or in several. The last one that ends restores the number of threads.
-    Limits that begin before torch is loaded and limits that begin after are counted apart.
+    Limits that begin after torch is loaded also hold for libraries that torch has loaded. For these, the last
+    such limit that ends restores the number.
     """
     loaded = "torch" in sys.modules
     with _lock:
@@ -59,10 +61,11 @@ def one_blas_thread() -> Iterator[None]:
         yield
     finally:
         with _lock:
-            users, restore = _limited.pop(loaded)
-            if users > 1:
-                _limited[loaded] = (users - 1, restore)
-            else:
+            users, restore = _limited[loaded]
+            _limited[loaded] = (users - 1, restore)
+            # a limit restores the numbers that it found, which an earlier limit may have set: last one first
+            while _limited and _limited[next(reversed(_limited))][0] == 0:
+                _, restore = _limited.popitem()[1]
                 restore()
 
 

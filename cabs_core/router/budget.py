@@ -221,8 +221,9 @@ def replay_budget(problem: ReplayProblem, policy: str, target: float, settings: 
         target: USD a request.
 
     Raises:
-        RouterError: the policy was learnt for one rho or needs the outcomes of all models, or the target or
-            the range is impossible.
+        RouterError: the policy was learnt for one rho or needs the outcomes of all models, the target is not
+            above 0, or the range is empty or infinite.
+        PolicyError: the policy is unknown, or the first rho is below 0.
     """
     low, high = (float(rho) for rho in settings.rhos)
     if settings.start is None:
@@ -285,7 +286,7 @@ def replay_budgets(
         * `score port` and `off port` of PORT (`replay_port`), None if the problem has no kNN predictions.
 
     Raises:
-        RouterError: as of `replay_budget`.
+        RouterError, PolicyError: as of `replay_budget`.
     """
     scores = problem.offline_scores.mean(axis=0)
     costs = problem.offline_costs.mean(axis=0)

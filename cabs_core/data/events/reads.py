@@ -214,10 +214,11 @@ class EventReads:
         return map(_lesson, self.database.stream(f"{_LESSONS} ORDER BY d.seq"))
 
     def to_score(self, limit: int, *, caller: str | None = None) -> list[Logged]:
-        """Return the newest decisions with an answer whose score is wanted and has not come, newest first.
+        """Return the newest decisions whose score is wanted and has not come, newest first.
 
-        The decisions are not ordered by how much they would teach, so that the first of them are a fair
-        sample of all decisions whose score is wanted.
+        Decisions whose call failed, was refused or never began are left out. Calls that have not ended yet
+        are included. The decisions are not ordered by how much they would teach, so that the first of them
+        are a fair sample of all decisions whose score is wanted.
 
         Args:
             limit: most decisions that are returned.
@@ -289,7 +290,10 @@ class EventReads:
         return int(self._one("SELECT COALESCE(MAX(seq), 0) FROM rewards WHERE retracted = 0")[0])
 
     def last_rho(self, bundle: str) -> float | None:
-        """Return rho of the newest decision that a bundle drew, or None if there is none."""
+        """Return rho of the newest decision that a bundle drew, or None if there is none.
+
+        Decisions that were taken back count, decisions whose rows were removed do not.
+        """
         sql = "SELECT rho FROM decisions WHERE bundle = ? AND kept IS NULL ORDER BY seq DESC LIMIT 1"
         row = self._one(sql, (bundle,))
         if row:

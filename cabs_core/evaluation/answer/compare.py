@@ -336,8 +336,8 @@ def weights_for_costs(played: Decisions) -> np.ndarray:
 def compare_costs(pairs: list[Pair], clusters: np.ndarray, options: AnswerOptions) -> list[CostComparison]:
     """Return the costs of every pair, with equal bootstrap draws of clusters for all pairs.
 
-    Clusters are first sorted by their costs, so neither the order of the rows nor copies of a prompt change
-    which clusters are drawn.
+    Clusters are first sorted by their shares of weights and costs. The draws therefore depend neither on the
+    order of the rows nor on how often the whole table is repeated. Without pairs the list is empty.
     """
     if not pairs:
         return []

@@ -41,10 +41,12 @@ class SplitsSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> SplitsSummary:
-    """Assign every query to train, validation or test by whole prompts, under the pool's stress condition.
+    """Assign every query to train, validation or test; queries of one prompt stay together.
 
-    The splits of all folds are written to `splits.parquet`. Only the first fold's split is checked and summed
-    up.
+    With several folds, every query is tested in one of them. A single fold follows the pool's stress
+    condition, `replay.condition` of the pool file: under `task_shift` and `severe_shift` the test split is
+    whole tasks, and the other conditions do not change the split. The splits of all folds are written to
+    `splits.parquet`. Only the first fold's split is checked and summed up.
     """
     table = outcomes_of(inputs)
     splits = splits_of_pool(table, chain.pool)

@@ -1,7 +1,9 @@
 """BLAS is limited to one thread while any thread asks for it, and numbers of workers are read and checked."""
 
 import os
+import sys
 from contextlib import ExitStack
+from types import ModuleType
 
 import pytest
 from threadpoolctl import ThreadpoolController
@@ -28,6 +30,31 @@ def test_the_last_that_ends_gives_the_threads_back():
         second.close()
         assert threads() == before
         assert 2 in before
+
+
+def test_a_limit_from_before_torch_was_loaded_may_end_before_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with one_blas_thread():
+        pass
+    libraries = ThreadpoolController().select(user_api="blas")
+    # the libraries would be cached without those of torch, which is not really loaded
+    monkeypatch.setattr("cabs_core.base.threads._thread_pools", lambda with_torch: libraries)
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in libraries.info()]
+
+    with libraries.limit(limits=2):
+        before = threads()
+        earlier, later = ExitStack(), ExitStack()
+        earlier.enter_context(one_blas_thread())
+        monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+        later.enter_context(one_blas_thread())
+        earlier.close()
+        assert set(threads()) == {1}
+        later.close()
+        assert threads() == before
 
 
 def test_the_number_of_workers_is_the_variables_or_that_of_the_processors(
