@@ -23,8 +23,8 @@ class Unlike:
         difference: mean score less today's on the prompts without a near neighbour; NaN if there are no such
             prompts.
         low, high: ends of the two-sided interval of `difference` with error `AnswerOptions.level` (95 % by
-            default); NaN if there are no such prompts. Prompts of one cluster alone give NaN too, unless
-            people scored answers.
+            default); NaN if such prompts, or those of them that people labelled, are in fewer than two
+            clusters.
     """
 
     share: float
