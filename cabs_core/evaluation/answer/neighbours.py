@@ -23,8 +23,7 @@ class Unlike:
         difference: mean score less today's on the prompts without a near neighbour; NaN if there are no such
             prompts.
         low, high: ends of the two-sided interval of `difference` with error `AnswerOptions.level` (95 % by
-            default); NaN if such prompts, or those of them that people labelled, are in fewer than two
-            clusters.
+            default); NaN if such prompts are in fewer than two clusters.
     """
 
     share: float
