@@ -43,7 +43,10 @@ class Candidates:
         self._uncertain: list[str] = []
 
     def __iter__(self) -> Iterator[list[UpstreamState]]:
-        """Yield the models that may be asked next, until all were asked or the request proves to be wrong."""
+        """Yield the models that may be asked next.
+
+        The rounds end once `most` models were asked, none is left, or `is_mistake` is true.
+        """
         while len(self._asked) < self._most and not self.is_mistake:
             rest = self._rest()
             if not rest:

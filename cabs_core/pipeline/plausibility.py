@@ -18,11 +18,22 @@ EXPERT_TOLERANCE = 0.02
 def oddities(policy: str, cells: Mapping[str, ReplaySummary]) -> list[str]:
     """Return warnings about one policy of a partition. Empty if nothing is odd.
 
-    A difference counts only beyond two standard errors. The standard errors treat the two policies as
-    independent, which for paired trials is too wide rather than too narrow.
+    There is a warning for each of these findings:
+
+    * Some rounds were played from a solution without certificate.
+    * The mean utility is below that of random play.
+    * The policy learns, and every round of every trial played the same arm.
+    * The mean utility is more than `EXPERT_TOLERANCE` below that of the best of the policy's experts.
+    * The policy sees the rewards of all arms, and its mean utility is below that of the policy with the same
+      learner and bandit feedback.
+
+    A difference of utilities counts only beyond two standard errors. The standard errors treat the two
+    policies as independent, which for paired trials is too wide rather than too narrow.
 
     Args:
-        cells: {policy: summary of its replay} of the partition. A policy that is not there is not compared.
+        policy: name of the policy, a key of `cells`.
+        cells: {policy: summary of its replay} of the partition. An expert, or a policy with bandit feedback,
+            that is not in the partition is not compared.
     """
     replayed = cells[policy]
     base, preset = split_name(policy)

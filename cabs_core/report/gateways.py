@@ -80,7 +80,7 @@ def vllm_sr(table: RoutingTable, names: Mapping[str, str]) -> str:
     Rows that the default model answers are left out, since it answers all other prompts.
 
     Raises:
-        ResultError: a row has no example prompts.
+        ResultError: a row that is not left out has no example prompts.
     """
     signals = []
     decisions = []

@@ -42,10 +42,12 @@ def class_of(name: str) -> type[SafePolicy]:
     """Return the class of a policy's name, such as `lin_ucb`. The first call for a name makes the class.
 
     Raises:
-        PolicyError: the name is unknown.
+        PolicyError: the name is unknown, or has a preset or options, which are arguments of the class.
     """
     implementation = policy_class(name)
     record = policies()[split_name(name)[0]]
+    if name != record.name:
+        raise PolicyError(f"policy {name!r:.200}: presets and options are arguments of the class")
     options = policy_options(name)
 
     def init(self: SafePolicy, *, arms: Any, preset: str = "", **settings: Any) -> None:

@@ -164,10 +164,12 @@ def _chosen(columns: Mapping[str, Any] | None) -> tuple[dict[str, str | None], s
     """Read the `columns` of a log.
 
     Returns:
-        ({value or rule: its place, None to switch it off}, unit of the costs or None if none is named).
+        ({value or rule: its place, None to switch it off}, unit of the costs). The unit is None if the place
+        of the costs is a plain path, and USD if it is a mapping that names no unit.
 
     Raises:
-        DataError: a name is not known, or the unit is not known or another currency.
+        DataError: a name is not known, a place is a mapping other than {path, unit} of the costs, or the unit
+            is not known or another currency.
     """
     known = (*PLACES, *RULE_NAMES)
     chosen: dict[str, str | None] = {}
@@ -245,10 +247,11 @@ class _Rows(Place):
     labels: tuple[str, ...] = ()
 
     def at(self, index: int) -> str:
+        """Return the file and the words for a row, such as `calls.jsonl, row 7`."""
         return f"{self.origin}, {self.labels[index]}"
 
     def row(self, index: int) -> str:
-        """Return the words for a row, such as `row 7`."""
+        """Return the words for a row without its file, such as `row 7`."""
         return self.labels[index]
 
 
@@ -310,7 +313,8 @@ def _log(origin: str, format: str, raw: RawCalls, scale: _ScoreScale, named_unit
     """Turn the calls that were found into a `Log`.
 
     Args:
-        named_unit: unit of the costs that the caller names. None takes the unit that is known from the file.
+        named_unit: unit of the costs that the caller names. If it is None, the format of the file decides
+            (`raw.cost_unit`), and if the format names no unit, `_costs` reads it from the column's name.
 
     Raises:
         DataError: no call was kept, or a value is impossible.
@@ -364,7 +368,12 @@ def _log(origin: str, format: str, raw: RawCalls, scale: _ScoreScale, named_unit
 
 
 def _costs(values: _Values, unit: str | None) -> tuple[np.ndarray, list[str]]:
-    """Return ([n] costs in USD, NaN if there is none; a note if the costs were converted)."""
+    """Return ([n] costs in USD, NaN if there is none; a note if `unit` is a unit other than USD).
+
+    Args:
+        unit: unit of the costs, a key of `COST_UNITS`. If it is None, the column's name decides: costs of a
+            column such as `cost_cents` are converted without a note, and any others are USD.
+    """
     if unit is None:
         return values.numbers("cost", "cost"), []
     # The unit is known, so the name of the column is not searched for one.
@@ -422,8 +431,9 @@ def _word_scores(
     """Replace words by the scores that they stand for.
 
     Args:
-        words: {word: score}. If it is None, the words of known tools are read, provided that all words of
-            the column belong to one tool.
+        words: {word: score}. If it is None, the words of a known tool (`WORDS_OF_TOOLS`) are read, provided
+            that all texts of the column are words of this tool, and at least one is C, I, CORRECT or
+            INCORRECT.
 
     Returns:
         (the column, a note if words of a known tool were read). Other values stay as they are.
@@ -433,7 +443,7 @@ def _word_scores(
     notes: list[str] = []
     if words is None:
         for tool, shares in WORDS_OF_TOOLS.items():
-            if found and found <= shares.keys() and found & {"C", "I", "CORRECT", "INCORRECT", "A"}:
+            if found and found <= shares.keys() and found & {"C", "I", "CORRECT", "INCORRECT"}:
                 known = {word: worst + share * (best - worst) for word, share in shares.items()}
                 notes.append(f"scores are the words of {tool}: {', '.join(sorted(found))}")
                 break

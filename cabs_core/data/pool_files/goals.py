@@ -48,16 +48,23 @@ class Goal(Strict):
     Among the options that fulfil all wishes the report takes the one of largest worth minus cost if a right
     answer has a value. Otherwise it takes the cheapest one if a quality is wished, and else the one of
     highest quality.
+
+    Attributes:
+        value_per_right_answer: USD that one right answer is worth.
+        quality: smallest mean score: a share of the mean score of the model `of`, or the mean score itself if
+            `of` is None.
+        of: the model that `quality` is a share of. `best` stands for the best single model of the table.
+        budget_per_month: USD a month. It needs `requests_per_month`.
+        requests_per_month: number of requests among which the budget is shared.
+        latency: most seconds of an answer, written as 2, 2s or 800ms.
+        share: share of the answers that must keep to `latency`.
     """
 
-    value_per_right_answer: Usd | None = None  #: USD that one right answer is worth
-    #: smallest mean score: a share of the score of the model `of`, or the score itself if `of` is left out
+    value_per_right_answer: Usd | None = None
     quality: Annotated[float, Field(gt=0)] | None = None
-    #: the model that `quality` is a share of. `best` stands for the best single model of the table
     of: Annotated[str, Field(max_length=1000)] | None = None
-    budget_per_month: Usd | None = None  #: USD a month; needs requests_per_month
+    budget_per_month: Usd | None = None
     requests_per_month: Requests | None = None
-    #: most seconds of an answer, written as 2, 2s or 800ms. Only a `share` of the answers must keep to it
     latency: Annotated[float, Field(gt=0, le=3600)] | None = None
     share: Annotated[float, Field(gt=0, lt=1)] = 0.95
 
@@ -92,6 +99,13 @@ class Goal(Strict):
 
     @model_validator(mode="after")
     def _complete(self) -> Goal:
+        """Return the goal if its fields fit together.
+
+        Raises:
+            ValueError: there is no value of a right answer, quality, budget or latency; only one of budget
+                and requests is given; `of` is given without `quality`; or `quality` is above 2, or above 1
+                without `of`.
+        """
         if not any((self.value_per_right_answer, self.quality, self.budget_per_month, self.latency)):
             raise ValueError(
                 "goal says nothing that is wanted: give value_per_right_answer, quality, budget_per_month or "
@@ -122,7 +136,7 @@ class Goal(Strict):
         written = []
         for name, value in wishes.items():
             if isinstance(value, float):
-                shown = f"{value:g}"
+                shown = f"{value:.15g}"
             else:
                 shown = value
             written.append(f"{name}: {shown}")
@@ -144,7 +158,7 @@ def parse_goal(text: str) -> Goal:
         if first["type"] == "extra_forbidden":
             message = "unknown field"
         reason = ": ".join([*map(str, first["loc"]), message])
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError):  # ValueError: a text such as 2001-13-01 that looks like a date
         reason = "it is no list of `name: value`"
     examples = "; ".join(map(repr, _EXAMPLES))
     raise PoolError(f"goal {text!r:.100}: {reason}. Goals are written like {examples}")

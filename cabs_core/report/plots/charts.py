@@ -179,7 +179,8 @@ def points(
         frame: columns name, short (the label), x, y, front (bool: the point is dark, and named on narrow
             screens too), and optionally low and high.
         scale: scale of the x axis, if other layers share it.
-        names_end: largest x that a label may reach.
+        names_end: largest x that a label may reach, as long as it finds a free place. A label without a free
+            place stands right of its point and may pass `names_end`.
     """
     frame = _rounded(frame)
     log = bool((frame["x"] > 0).all())
@@ -326,9 +327,9 @@ def _digits(value: float) -> float:
 
 
 def _rounded(frame: pd.DataFrame) -> pd.DataFrame:
-    """Return a copy whose numbers have five significant digits, which keeps pages small.
+    """Return a copy whose floats have five significant digits, which keeps pages small.
 
-    NaN and infinite numbers become None.
+    Infinite numbers become NaN. A column of floats without any finite number becomes a column of None.
     """
     frame = frame.copy()
     for column in frame.select_dtypes("floating").columns:
@@ -448,7 +449,7 @@ def _label_places(
         frame: columns x, y, short (the label) and front, see `points`.
         log: True if the x axis is logarithmic.
         height: pixels of the chart.
-        names_end: largest x that a label may reach.
+        names_end: largest x that a label in a free place may reach.
     """
     x = frame["x"].to_numpy(dtype=float)
     y = frame["y"].to_numpy(dtype=float)

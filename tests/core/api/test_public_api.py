@@ -77,6 +77,12 @@ def test_every_policy_is_a_class_that_is_its_name(name):
     assert names[0] == "arms" and len(set(names)) == len(names)
 
 
+@pytest.mark.parametrize("name", ["hier_mix@two_models", "lin_ucb@alpha=2"])
+def test_a_name_with_a_preset_or_options_has_no_class(name):
+    with pytest.raises(PolicyError, match="arguments of the class"):
+        classes.class_of(name)
+
+
 def test_a_class_decides_as_its_name_does(tmp_path):
     from cabs_core.algorithms.policies import LinTS, LinUCB
 

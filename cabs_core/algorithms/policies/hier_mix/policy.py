@@ -411,6 +411,7 @@ class HierMix(CompiledPolicy):
         """Return the arguments of the kernels: options, state and work space.
 
         Args:
+            lane: one trial of a replay, for policies that keep data in it. `HierMix` does not read it.
             rho: score units per USD, None for the policy's own.
         """
         if rho in (None, self.rho):

@@ -24,6 +24,10 @@ from cabs_core.data.pool_files.goals import parse_goal
         ),
         ("latency: 800ms, share: 0.9", {"latency": 0.8, "share": 0.9}),
         ("quality: 0.8, latency: 2s", {"quality": 0.8, "latency": 2.0}),
+        (
+            "budget_per_month: 1234567.89, requests_per_month: 1e6",
+            {"budget_per_month": 1234567.89, "requests_per_month": 10**6},
+        ),
     ],
 )
 def test_goals_are_read(text, expected):
@@ -46,6 +50,7 @@ def test_goals_are_read(text, expected):
         ("budget_per_month: 1, requests_per_month: 1.5", "valid integer"),
         ("rho: 3", "rho"),
         ("a: [", "no list"),
+        ("quality: 2001-13-01", "no list"),
     ],
 )
 def test_no_goals(text, words):
