@@ -45,6 +45,8 @@ def add_model(
 ) -> None:
     """Add the model NAME to the router, which keeps everything it has learnt.
 
+    Either --scored or --like says how good the model is; give exactly one of them.
+
     Put the model into the upstreams file of a running server first. The server then takes up the router from
     its folder.
     """

@@ -130,10 +130,13 @@ class CabsLogger(CustomLogger):
         Return all deployments if none is a model of the router. If the router fails, return the deployments
         that the request allows.
 
+        The id of the decision is written into the metadata of the call.
+
         Raises:
             ServiceUnavailableError: LiteLLM's 503. No deployment is one that the request allows, or none
                 stores the conversation that the request continues.
-            BadRequestError: the request's terms do not fit the router.
+            BadRequestError: LiteLLM's 400. The request's terms do not fit the router, or the text that the
+                caller gives to route by is unreadable.
         """
         allowed = healthy_deployments
         try:
@@ -187,7 +190,10 @@ class CabsLogger(CustomLogger):
             return allowed
 
     def _terms(self, keywords: dict[str, Any], model: str) -> Terms:
-        """Return the terms of a call, from headers of the proxy's client or metadata by the same names.
+        """Return the terms of a call: the models that may answer it, and its rho.
+
+        The terms stand in headers of the proxy's client (`x-cabs-models`, and `x-cabs-value` for 1 / rho), or
+        in the call's metadata under the same names. A header counts before metadata.
 
         Raises:
             BadRequestError: LiteLLM's 400, if the terms do not fit the router.
@@ -315,9 +321,10 @@ class CabsLogger(CustomLogger):
     async def _finish(
         self, kwargs: dict[str, Any], response: Any, start: datetime, end: datetime, status: str
     ) -> None:
-        """Write the end of a call to the router's log: status, cost, duration and tokens.
+        """Write the end of a call to the router's log: status, duration and, if answered, cost and tokens.
 
-        Calls without a decision of this router are ignored, and an error is only counted.
+        A cost of 0 counts as unknown unless the model is free. Calls without a decision of this router are
+        ignored. An error is counted and reported, but not raised.
         """
         try:
             about = kwargs.get("litellm_params") or {}
@@ -378,8 +385,9 @@ class CabsLogger(CustomLogger):
             router: LiteLLM's `Router`. group: name of the model group.
 
         Raises:
-            RouterError: deployments and models of the router differ, a price is missing, LiteLLM does not
-                have this callback, or no event came in ten seconds.
+            RouterError: deployments and models of the router differ, LiteLLM knows neither price (per input
+                and per output token) of a model that is not free, `litellm.callbacks` does not hold this
+                logger, or no event came in ten seconds.
         """
         deployments = [d for d in router.model_list if d["model_name"] == group]
         names = [_arm(d) for d in deployments]
@@ -449,15 +457,20 @@ class CabsLogger(CustomLogger):
     def score(self, body: dict[str, Any], key: Any) -> str:
         """Record the score of a decision that the key owns. Administrators of the proxy may score any.
 
+        The name of a session means a session of the key's own, also for administrators.
+
         Args:
-            body: one of `NAMES` with the name of the decision, `score`, and optionally `cost` in USD.
+            body: one of `id`, `response_id`, `call_id` and `session`, which names the decision, with `score`
+                in [0, 1], and optionally `cost` in USD.
             key: LiteLLM's `UserAPIKeyAuth`.
 
         Returns:
-            The result of `Router.feedback_by`.
+            'recorded', 'duplicate' or 'conflict', as of `Router.feedback`.
 
         Raises:
-            UnknownDecision: the key owns no such decision. RouterError: score or cost is out of range.
+            UnknownDecision: the key owns no such decision. RouterError: not exactly one name is given, the
+                decision has as many scores as one may have, the score is missing, or score or cost is out of
+                range.
         """
         caller, cost = self.caller_of(key), body.get("cost")
         if getattr(key, "user_role", None) == "proxy_admin":

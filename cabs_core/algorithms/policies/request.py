@@ -203,12 +203,15 @@ def available_arms(where: str, value: Any, arms: int) -> np.ndarray:
 def checked_surrogate(where: str, value: Any, arms: int) -> Any:
     """Return `Request.surrogate`: None, a function, or a copy of a table [K, K] of real numbers.
 
+    A table of float64, float32 or int64 keeps its type. A table of another type becomes float64, so that a
+    decision with the table can be saved and read.
+
     Raises:
         PolicyError: the value is none of these.
     """
     if value is None or callable(value):
         return value
-    if type(value) is _ndarray and value.shape == (arms, arms) and value.dtype.kind == "f":
+    if type(value) is _ndarray and value.shape == (arms, arms) and value.dtype == state.F8:
         return value.copy()
     try:
         if not isinstance(value, np.ma.MaskedArray):
@@ -222,6 +225,8 @@ def checked_surrogate(where: str, value: Any, arms: int) -> Any:
             f"{where}: Request.surrogate must be a function (arm, score) -> deltas [{arms}] or numbers "
             f"[{arms}, {arms}]; got {type(value).__name__} {list(np.shape(table))} of {table.dtype}"
         )
+    if table.dtype.str not in _DTYPES:
+        table = table.astype(np.float64)
     return table
 
 
@@ -376,7 +381,7 @@ class Decision:
 
 
 def _checked_id(name: str, value: Any) -> str:
-    """Return an id of 16 to 32 hexadecimal digits; raise PolicyError for any other value."""
+    """Return an id of 16 to 32 hexadecimal digits in lower case; raise PolicyError for any other value."""
     if not isinstance(value, str) or not re.fullmatch(r"[0-9a-f]{16,32}", value):
         raise PolicyError(
             f"Decision: {name} is {state.excerpt(repr(value), 60)}, expected the id that to_dict gave"
@@ -385,7 +390,10 @@ def _checked_id(name: str, value: Any) -> str:
 
 
 def _array_to_json(value: np.ndarray) -> dict[str, Any]:
-    """Return an array as {dtype, shape, values}; NaN and infinities become strings."""
+    """Return an array as {dtype, shape, values}; NaN and infinities become strings.
+
+    `_array_from_json` reads arrays of float64, float32, int64 and bool only.
+    """
     value = np.asarray(value)
     flat = value.ravel().tolist()
     if value.dtype.kind == "f" and not np.isfinite(value).all():
@@ -399,7 +407,11 @@ _PLAIN_TYPES: dict[str, Any] = {"<f8": (int, float), "<f4": (int, float), "<i8":
 
 
 def _array_from_json(name: Any, data: Mapping[str, Any]) -> np.ndarray:
-    """Return the array that `_array_to_json` made this mapping of; raise PolicyError for any other value."""
+    """Return the array that `_array_to_json` made this mapping of.
+
+    Raises:
+        PolicyError: the value is no such mapping, or its type is not float64, float32, int64 or bool.
+    """
     where = f"Decision: {state.excerpt(name, 40)}"
     try:
         kind = data["dtype"]

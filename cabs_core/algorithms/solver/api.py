@@ -75,6 +75,9 @@ def make_workspace(arms: int) -> np.ndarray:
 
     One workspace serves one thread at a time. A workspace holds addresses of code of this process: never save
     or send it.
+
+    Raises:
+        SolverError: `arms` is no integer from 1 to `checks.MOST_ARMS`.
     """
     arms = check_arms(arms)
     fast = arms <= SMALL_ARMS
@@ -210,7 +213,7 @@ def solve_exploration_batch(
     B may be 0.
 
     Raises:
-        SolverError: an input is not as for `solve_exploration`.
+        SolverError: an input is not as for `solve_exploration`, or the numbers of instances differ.
     """
     return _solve_batch(*check_instances(losses, graphs, gammas, batch=True), check_tol(tol))
 

@@ -237,7 +237,10 @@ def read_answer_text(answer: Mapping[str, Any], dialect: str) -> AnswerText | No
 
 
 def _parts_of_responses(answer: Mapping[str, Any]) -> _AnswerParts | None:
-    """Return the parts of an answer in the responses dialect, or None if the answer has no output."""
+    """Return the parts of an answer in the responses dialect, or None if it has no list `output`.
+
+    An empty list gives parts without content.
+    """
     details = answer.get("incomplete_details")
     if isinstance(details, Mapping):
         finish = details.get("reason")

@@ -30,16 +30,19 @@ _OF_CALLS = tuple("inputs input messages prompt request attributes outputs outpu
 
 
 def is_score(record: Record) -> bool:
-    """Return True if a record is a score and no call: it names an id, a score and a value."""
+    """Return True if a record is a score and no call.
+
+    A score has an id, a name, a value and no field of a call, such as `messages` or `model`.
+    """
     if any(record.get(name) not in (None, "") for name in _OF_CALLS):
         return False
     return bool(_about(record)) and first(record, *_NAMES) is not None and first(record, *_VALUES) is not None
 
 
 def scores_of(record: Record) -> list[Score]:
-    """Return the score of a record as a list, which is empty if the record holds a comment alone.
+    """Return the score of a record as a list, which is empty if the record has no value.
 
-    A score without a name is called `score`.
+    A comment and a correction have no value. A score without a name is called `score`.
     """
     if first(record, "dataType", "data_type"):
         value = labelled(record)

@@ -55,7 +55,7 @@ class TuningResult:
             "configurations", "seconds"}}`. `options` and `utility` are those of the chosen configuration.
             The lead is the utility of the best configuration less the preset's, with its standard error
             `lead_se`. Utilities are means over the rhos.
-        tried: one dict a configuration, with policy, options, utility and utilities by rho.
+        tried: one dict `{"policy", "options", "utility", "by_rho"}` a configuration.
         untuned: `{policy: reason}` of the policies that are never tuned.
     """
 
@@ -145,6 +145,9 @@ def tune(
     progress: Progress | None = None,
 ) -> TuningResult:
     """Choose settings of every tunable policy on a validation problem.
+
+    A policy with the option `propensity` is replayed with `sampled`, which plays the same arms in less time,
+    unless `fixed` or the configuration sets the option.
 
     Args:
         problem: the validation problem; the test problem must never be given.

@@ -218,7 +218,9 @@ class NeuralLanes:
         shape: form of the networks. experts, rule: rules of the experts and of their mixture.
         keys: uint64 [L, purposes, 2]. model: as `MixtureModel` with one feature and lanes in front.
         counts: int64 [L], rows of the histories. history: x [L, N, d], y and w [L, N, M, K], with room for
-            more rows. arms, chances [L], traces [L, 2 + weights]: results of `decide`.
+            more rows. arms, chances (probabilities of the arms) [L] and traces [L, 2 + weights]: results of
+            `decide`. A trace holds the gap of the last exploration program, 1 if a program was not certified
+            and otherwise 0, and, if M > 1, the weights of the experts.
     """
 
     def __init__(
@@ -398,7 +400,8 @@ class NeuralLanes:
         Args:
             x, data: as for `decide`, of the decisions whose outcomes come. arms: [L], which they played.
             memory, slots: memory of these decisions.
-            sees_all_arms: True if the targets of all arms are observed (NaN for one that is not).
+            sees_all_arms: True if the targets of all arms are observed (NaN for one that is not). Biases and
+                weights of the experts then stay as they are.
             is_new_context: False if x is the context of the last `decide`, whose hidden units are kept.
         """
         if is_new_context or self._seen is None:

@@ -282,6 +282,17 @@ def test_decisions_read_from_json_are_checked():
             Decision.from_dict({**sound, "memory": {**sound["memory"], "context": {**context, **change}}})
 
 
+@pytest.mark.parametrize("kind", ["<f8", "<f4", "<f2", ">f8", "<i8", "<i4", "|u1"])
+def test_a_decision_with_a_table_of_any_real_type_is_saved_and_read(kind):
+    policy = fresh("cabs_c_linear")
+    k = len(policy.arms)
+    table = np.eye(k).astype(kind)
+    decision = policy.decide(dataclasses.replace(stream().request(0, 0), surrogate=table))
+    again = Decision.from_dict(json.loads(json.dumps(decision.to_dict())))
+    assert np.array_equal(again.surrogate, np.eye(k)) and again.surrogate.dtype == decision.surrogate.dtype
+    assert policy.update(again, 1.0, 0.0)
+
+
 IMPOSSIBLE = [
     {"score": np.nan},
     {"score": 1.5},
