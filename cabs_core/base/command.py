@@ -33,7 +33,8 @@ class CommandGroup(HelpGroup):
     """A group of commands that ends with one message and exit code 2 on an error that a user can mend.
 
     Such errors are those of this project, files that the system refuses, and packages that are not installed.
-    `CABS_TRACEBACK=1` shows their traceback.
+    If `CABS_TRACEBACK` is set to any text, the error is raised instead: Python prints its traceback, and the
+    exit code is 1.
     """
 
     def around(self) -> AbstractContextManager[None]:
@@ -76,7 +77,7 @@ def end_on_interrupt() -> None:
 
 
 def _first_sentence(command: click.Command) -> str:
-    """Return the first sentence of a command's help, with its full stop."""
+    """Return the first sentence of a command's short help, or else of its help, with its full stop."""
     text = command.short_help or inspect.cleandoc(command.help or "").partition("\n\n")[0]
     sentence, stop, _ = " ".join(text.split()).partition(". ")
     return sentence + stop.strip()

@@ -323,7 +323,13 @@ def _error(predicted: np.ndarray, actual: np.ndarray) -> float:
 
 
 def pair_error(surrogates: np.ndarray, scores: np.ndarray) -> float:
-    """Return the mean squared error of surrogate scores `[n, K, K]` over ordered pairs of different arms."""
+    """Return the mean squared error of surrogate scores over all ordered pairs of different arms.
+
+    Args:
+        surrogates: `[n, K anchors, K]` score of every arm, predicted from the known score of the anchor,
+            which is the arm that was played.
+        scores: actual scores, `[n, K]`.
+    """
     square = ((surrogates - scores[:, None, :]) ** 2).sum(axis=(1, 2))
     diagonal = ((np.einsum("tii->ti", surrogates) - scores) ** 2).sum(axis=1)
     k = scores.shape[1]

@@ -339,8 +339,9 @@ def _attempt(
 ) -> tuple[float, int]:
     """Run the predictor-corrector method from the uniform start until gamma times the gap is <= `target`.
 
-    The method also ends after `MAX_ITERATIONS`, or when the matrix cannot be inverted or the gap is not a
-    number. Leave the best p and q in P_BEST and Q_BEST; return (their gap times gamma, iterations).
+    The method also ends after `MAX_ITERATIONS`, or when the matrix cannot be inverted, or when rounding makes
+    the gap negative or not a number. Leave the best p and q in P_BEST and Q_BEST; return (their gap times
+    gamma, iterations).
     """
     n = C * WIDTH
     inverse_2k = 0.5 / K

@@ -22,6 +22,7 @@ INDEX_BITS = 20
 
 @kernel_part
 def _mix(z: np.uint64) -> np.uint64:
+    """Return the 64-bit hash of a number by one application of the finaliser of SplitMix64."""
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return z ^ (z >> np.uint64(31))
@@ -49,7 +50,7 @@ def normal(keys: NDArray[np.uint64], purpose: int, t: int, index: int) -> float:
 def draw(pmf: np.ndarray, u: float) -> int:
     """Draw an index from weights `[K]` with a uniform u in [0, 1); never an index of weight 0.
 
-    The weights need not sum to 1.
+    The weights need not sum to 1, but at least one must be positive. Without one the index is 0.
     """
     total = 0.0
     for j in range(pmf.size):
@@ -74,6 +75,10 @@ def query_order(order_seed: int, pool: str, trial: int, n: int) -> np.ndarray:
 
 @kernel
 def _uniforms(keys: NDArray[np.uint64], n: int) -> np.ndarray:
+    """Return the first n uniform numbers of purpose 0 of a stream, whose sorting gives `query_order`.
+
+    The numbers fill all indices of round 0, then those of round 1, and so on.
+    """
     out = np.empty(n)
     for i in range(n):
         out[i] = uniform(keys, 0, i >> INDEX_BITS, i & ((1 << INDEX_BITS) - 1))

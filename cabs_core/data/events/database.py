@@ -71,13 +71,13 @@ _STORED = (float, int, bytes)
 def _storable(value: Any) -> Any:
     """Return a value in a form that both drivers take.
 
-    Numbers of NumPy become Python's, and NUL and lone surrogates in a text are written as escapes. Any other
-    value is returned as it is.
+    Numbers and texts of NumPy become Python's, and NUL and lone surrogates in a text are written as escapes.
+    Any other value is returned as it is.
     """
     if value is None or type(value) in _STORED:
         return value
     if isinstance(value, np.generic):
-        return value.item()
+        value = value.item()
     if isinstance(value, str) and (not value.isascii() or "\x00" in value):
         return value.encode("utf-8", "backslashreplace").decode().replace("\x00", "\\x00")
     return value
@@ -151,7 +151,8 @@ class Database:
         """Open the connection.
 
         Raises:
-            LogError: the database cannot be opened, or an attempt failed less than `PAUSE` seconds ago.
+            LogError: the database cannot be opened, or an attempt to reach PostgreSQL failed less than
+                `PAUSE` seconds ago.
         """
         try:
             if self.dialect == "postgres":
@@ -324,9 +325,10 @@ class Database:
             raise LogError(self._failure("written", error)) from None
 
     def shrink(self, pages: int = 2_000) -> bool:
-        """Give free pages of an SQLite file back to the disk, and return True if there may be more of them.
+        """Give free pages of an SQLite file back to the disk, and return True if another call can give more.
 
-        Without an SQLite file, return False.
+        Return False if no free page is left, if no page could be given back (the file was made without
+        `auto_vacuum`), and without an SQLite file.
 
         Args:
             pages: most pages that are given back.
@@ -376,7 +378,7 @@ class Database:
                 source.close()
 
     def close(self) -> None:
-        """Close the connection. Appended rows are committed already."""
+        """Close the connection. Appended rows are committed already; those of ':memory:' are lost."""
         with self._lock:
             if self._db is not None:
                 self._db.close()

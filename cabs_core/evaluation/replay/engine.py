@@ -227,10 +227,14 @@ class _Players:
 def _settings(
     problem: Any, policy: Any, rho: Any, *, pool: Any, seed: Any, latency_weight: Any, condition: Any
 ) -> _Settings:
-    """Check the settings of a replay.
+    """Check types and ranges of the settings of a replay, and return them with the policy's canonical name.
+
+    Names of a policy and of a condition may still be unknown. They are looked up when policies and orders are
+    made.
 
     Raises:
-        PolicyError: a value cannot be replayed.
+        PolicyError: a value has the wrong type or is out of range, or `latency_weight` is positive for a
+            problem without latencies.
     """
     if isinstance(policy, str):
         name = policy
@@ -271,7 +275,7 @@ def _orders(
     """Queries in the order of play, int64 `[T]` for each trial: from the seed, or `order` if it is given.
 
     Raises:
-        PolicyError: `order` does not have one row of queries for each trial.
+        PolicyError: `order` does not have one row for each trial, or holds a number that is no query.
     """
     if order is None:
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
@@ -383,10 +387,10 @@ def _replay_external(
 
 
 def _trial_numbers(trials: Any) -> list[int]:
-    """Return the numbers of the trials, given how many there are or the numbers themselves.
+    """Return the numbers of the trials: 0, 1, ... if `trials` is a count, otherwise the numbers in `trials`.
 
     Raises:
-        PolicyError: `trials` is neither.
+        PolicyError: `trials` is neither a count of at least 1 nor a sequence of numbers.
     """
     if isinstance(trials, (int, np.integer)):
         return list(range(states.whole_number("replay", "trials", trials, 1, 1_000_000)))

@@ -8,6 +8,7 @@ from scipy.cluster.hierarchy import leaves_list, linkage, optimal_leaf_ordering
 from scipy.spatial.distance import squareform
 
 from cabs_core.base.atomic import write_text
+from cabs_core.base.errors import listed
 from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.units import percentage
 from cabs_core.base.utility import clipped_utility
@@ -198,8 +199,8 @@ def _tasks(o: Outcomes, splits: np.ndarray | None) -> tuple[list[dict[str, Any]]
 def _similar_order(correlations: np.ndarray) -> np.ndarray:
     """Return an order `[K]` of the models in which models with correlated scores stand together.
 
-    The order is the leaf order of average-linkage clustering on 1 - correlation. Models whose scores are
-    constant, and so have no correlation, come last.
+    The order is the leaf order of average-linkage clustering on 1 - correlation. Models whose rows in
+    `correlations` are NaN, such as those with constant scores within every task, come last.
     """
     known = np.flatnonzero(np.isfinite(np.diag(correlations)))
     rest = np.setdiff1d(np.arange(len(correlations)), known)
@@ -212,23 +213,30 @@ def _similar_order(correlations: np.ndarray) -> np.ndarray:
 
 
 def _block_note(blocks: Blocks, arms: list[str]) -> str:
-    """Return a sentence that says if the models fall into blocks of uncorrelated scores, or that data lack.
+    """Return a note on the blocks of models whose scores correlate, or on data too few to tell blocks apart.
 
-    Such blocks are a warning: scores of different blocks cannot be about the same queries.
+    If blocks are `apart`, the note warns that their scores cannot be about the same queries. Other unrelated
+    blocks are listed without a warning, because a model may be unlike all others.
     """
     if not blocks.conclusive:
-        return "There are too few queries to tell whether the models fall into unrelated blocks."
+        return (
+            "There are too few queries, or too few models whose scores vary, to tell whether the models fall "
+            "into unrelated blocks."
+        )
     if len(blocks.blocks) < 2:
         return "All models hang together, as they should when their scores are about the same queries."
-    listed = "; ".join(", ".join(arms[j] for j in block) for block in blocks.blocks)
-    return (
-        f"The models fall into {len(blocks.blocks)} unrelated blocks: {listed}. "
-        "Their scores cannot be about the same queries."
+    members = "; ".join(
+        f"({number}) {', '.join(arms[j] for j in block)}" for number, block in enumerate(blocks.blocks, 1)
     )
+    note = f"The models fall into {len(blocks.blocks)} unrelated blocks: {members}."
+    if blocks.apart:
+        numbers = listed([str(block + 1) for block in blocks.apart])
+        return f"{note} The scores of these blocks cannot all be about the same queries: {numbers}."
+    return f"{note} This proves no misaligned rows, because a model may be unlike all others."
 
 
 def _loading_note(o: Outcomes) -> str:
-    """Return sentences on queries that were dropped, or on gaps that were kept."""
+    """Return sentences on gaps that were kept, or else on queries that were dropped or that none was."""
     dropped = int(o.report.get("queries_dropped", 0))
     read = int(o.report.get("queries_read", len(o)))
     gaps = gaps_text(o.report.get("gaps", {}))

@@ -6,6 +6,7 @@ import sys
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cabs_core.base.errors import LogError
@@ -100,3 +101,11 @@ def test_query_that_keeps_its_connection_opens_no_other_one(connections: list[Co
     assert list(database.stream("SELECT 1")) == [("row",)]
     assert list(database.stream("SELECT 1")) == [("row",)]
     assert len(connections) == 1
+
+
+def test_texts_of_numpy_are_escaped_like_texts_of_python() -> None:
+    database = Database(":memory:")
+    text = "odd \x00 \ud800 text"
+    read = database.transaction(lambda run: run("SELECT ?, ?", (text, np.str_(text))).fetchone())
+    assert read == ("odd \\x00 \\ud800 text",) * 2
+    database.close()

@@ -11,6 +11,7 @@ import pytest
 from test_checks import POOL, sound
 
 from cabs_core.data.outcomes import make_splits
+from cabs_core.data.validation.alignment import Blocks
 from cabs_core.report.profile.page import headroom, write_profile
 
 EVIL = "</title><script>alert(1)</script>"
@@ -88,3 +89,14 @@ def test_links_lead_to_the_related_pages(tmp_path: Path) -> None:
     text = write_profile(outcomes, None, POOL, tmp_path / "p.html", links=links).read_text(encoding="utf-8")
     for name, address in links:
         assert f'<a href="{address}">{name}</a>' in text
+
+
+@pytest.mark.parametrize("apart", [(0, 1), ()])
+def test_only_blocks_that_prove_misaligned_rows_are_a_warning(
+    apart: tuple[int, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocks = Blocks(np.eye(5), [[0, 1], [2, 3], [4]], True, apart)
+    monkeypatch.setattr("cabs_core.report.profile.page.correlation_blocks", lambda *_: blocks)
+    text = write_profile(sound(60), None, POOL, tmp_path / "p.html").read_text(encoding="utf-8")
+    assert "3 unrelated blocks: (1) m0, m1; (2) m2, m3; (3) m4." in text
+    assert ("cannot all be about the same queries: 1, 2." in text) == bool(apart)
