@@ -252,7 +252,7 @@ def _settings(
         policy=canonical_name(name) if isinstance(policy, str) else name,
         rho=float(states.number("replay", "rho", rho, 0.0, states.RHO_LIMIT)),
         pool=pool or problem.pool,
-        seed=int(states.whole_number("replay", "seed", seed, -(2**63), 2**63)),
+        seed=int(states.whole_number("replay", "seed", seed, -(2**63), 2**63 - 1)),
         latency_weight=float(latency_weight),
         condition=condition,
     )
@@ -441,7 +441,8 @@ def _result(
         }
     return ReplayResult(
         order=order.astype(np.int32),
-        actions=actions.astype(np.int16 if stream.utilities.shape[1] < 32768 else np.int32),
+        # the surrogates of one query take 8 GB where there are more arms than int16 holds
+        actions=actions.astype(np.int16),
         propensities=np.stack([lane.propensities for lane in lanes]).astype(np.float32),
         rewards=rewards,
         scores=scores,

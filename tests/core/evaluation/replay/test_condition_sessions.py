@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cabs_core.algorithms.policies.safe import SafePolicy
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.utility import may_keep, worth_a_switch
+from cabs_core.base.utility import clipped_utility, may_keep, worth_a_switch
 from cabs_core.data.outcomes import Outcomes
 from cabs_core.data.outcomes.tokens import counted_tokens
 from cabs_core.data.pool_files import pool_from
@@ -214,6 +214,56 @@ def test_tokens_are_the_tables_or_those_of_the_stated_share(problem, counted):
     assert not tokens_of(free, Sessions()).written.any() and talk(free, "random").cost == 0
     bare = replace(problem, prompt_lengths=None, offline_prompt_lengths=None)
     assert talk(bare, "random", trials=1).cost > problem.costs.min()
+
+
+def test_a_prompt_of_a_few_characters_is_one_token(problem):
+    short = replace(
+        problem,
+        prompt_lengths=np.arange(problem.n) + 1.0,
+        offline_prompt_lengths=np.full(len(problem.offline_costs), 2.0),
+    )
+    tokens = tokens_of(short, Sessions())
+    assert tokens.read[:9, 2].tolist() == [1, 1, 1, 1, 1.25, 1.5, 1.75, 2, 2.25]
+    assert tokens.price == pytest.approx(0.4 * problem.offline_costs.mean(axis=0))
+
+
+def test_a_policy_that_looks_at_outcomes_plays_the_best_model_of_every_turn(problem):
+    oracle = talk(problem, "oracle_best")
+    assert np.array_equal(oracle.rewards, oracle.best_rewards)
+    assert not oracle.kept.any() and (oracle.propensities == 1).all()
+    assert (oracle.random_rewards <= oracle.best_rewards).all()
+
+
+def test_seconds_count_in_rewards_and_in_what_a_policy_is_told(monkeypatch):
+    slow = synthetic_problem(n=60, K=4, d=5, latencies=True)
+    penalties = []
+    learn = SafePolicy.update
+
+    def spy(self, decision, score, cost, **more):
+        penalties.append(more["latency_penalty"])
+        return learn(self, decision, score, cost, **more)
+
+    monkeypatch.setattr(SafePolicy, "update", spy)
+    result = talk(slow, "lin_ts", trials=1, turns=3, tools=0.5, sticky="tools", latency_weight=0.2)
+    at = result.order, result.actions
+    rewards = clipped_utility(slow.scores[at], result.costs, RHO, slow.latencies[at], 0.2)
+    np.testing.assert_allclose(result.rewards, rewards)
+    rows = result.order[result.turns == 0]
+    alone = clipped_utility(slow.scores[rows], slow.costs[rows], RHO, slow.latencies[rows], 0.2)
+    np.testing.assert_allclose(result.best_rewards[result.turns == 0], alone.max(axis=1))
+    np.testing.assert_allclose(result.random_rewards[result.turns == 0], alone.mean(axis=1))
+    begins = np.flatnonzero(~result.kept[0])
+    parts = np.split(0.2 * slow.latencies[at][0], begins[1:])
+    assert penalties == pytest.approx([part.mean() for part in parts]) and result.kept.any()
+
+
+def test_a_kept_turn_has_the_experts_weights_of_its_decision(problem):
+    result = talk(problem, "cabs_d_linear", sticky="session")
+    assert result.kept.any()
+    for weights, kept in zip(result.meta_weights, result.kept, strict=True):
+        for t in np.flatnonzero(kept):
+            assert np.array_equal(weights[t], weights[t - 1])
+    assert not np.isnan(result.meta_weights).any()
 
 
 def test_prices_are_read_off_a_table_that_counts_tokens():

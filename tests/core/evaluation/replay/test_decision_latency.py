@@ -84,6 +84,24 @@ def test_what_cannot_be_timed_is_refused(problem) -> None:
         latency.time_decisions(problem, "random", 300.0, decisions=0)
 
 
+def test_calls_are_counted_from_the_smallest_numbers_on(problem, monkeypatch) -> None:
+    seen = watch(monkeypatch)
+    times = latency.time_decisions(problem, "lin_ucb", 300.0, decisions=1, warmup=0, learned=0)
+    assert len(seen) == 2 and seen[0][1] == 0 and times.learned == 0 and len(times.decide_us) == 1
+    for number in ("warmup", "learned"):
+        with pytest.raises(PolicyError, match="warmup and learned >= 0"):
+            latency.time_decisions(problem, "random", 300.0, **{number: -1})
+
+
+def test_300_decisions_after_20_untimed_and_500_learned_ones_unless_a_caller_says_otherwise(
+    monkeypatch,
+) -> None:
+    seen = watch(monkeypatch)
+    times = latency.time_decisions(synthetic_problem(n=1600, K=2, d=2, offline=20), "random", 300.0)
+    assert len(times.decide_us) == 300 and times.learned == 500
+    assert [kind for kind, _, _ in seen].count("decide") == 320 and seen[0][1] == 500
+
+
 def test_files_hold_one_row_a_decision(problem, tmp_path) -> None:
     times = [
         latency.time_decisions(problem, p, 300.0, decisions=6, warmup=1, learned=5)

@@ -1,6 +1,8 @@
 """The replay engine: orders, traces, invariants, progress and cancellation, conditions."""
 
 from dataclasses import replace
+from itertools import count
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,10 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
+from cabs_core.base.catalog.roles import PROPOSED
 from cabs_core.base.compiled.rng import query_order
 from cabs_core.base.errors import DataError, PolicyError
-from cabs_core.base.utility import clipped_utility
+from cabs_core.base.utility import binary_share, clipped_utility
 from cabs_core.data.outcomes.conditions import noisy_scores, shifted_splits
+from cabs_core.evaluation.replay import engine
 from cabs_core.evaluation.replay.conditions import delayed_arrivals, drift_order
 from cabs_core.evaluation.replay.engine import ReplayCancelled, replay
 
@@ -90,6 +94,113 @@ def test_progress_and_cancellation(problem):
     assert seen[-1][0] == 1.0 and "150 of 150" in seen[-1][1]
     with pytest.raises(ReplayCancelled, match="cancelled after 0 rounds"):
         replay(problem, "random", trials=1, cancel=lambda: True)
+
+
+def test_progress_and_cancellation_come_after_every_chunk_of_1024_rounds():
+    problem = synthetic_problem(n=1030, K=2, d=2, offline=20)
+    told, asked = [], []
+    replay(problem, "random", 5.0, 2, progress=lambda *args: told.append(args))
+    assert told == [
+        (1024 / 1030, "random at rho 5: round 1024 of 1030, 2 trials"),
+        (1.0, "random at rho 5: round 1030 of 1030, 2 trials"),
+    ]
+    with pytest.raises(ReplayCancelled, match="random at rho 5 was cancelled after 1024 rounds"):
+        replay(problem, "random", 5.0, 1, cancel=lambda: bool(asked) or asked.append(1))
+
+
+def ticking():
+    """Return a stand-in for the module `time` whose clock is a second later at every look."""
+    seconds = count()
+    return SimpleNamespace(perf_counter=lambda: next(seconds))
+
+
+def test_trials_share_the_wall_time_of_their_rounds(problem, monkeypatch):
+    monkeypatch.setattr(engine, "time", ticking())
+    monkeypatch.setattr(engine, "CHUNK", 50)
+    assert replay(problem, "random", trials=4).seconds.tolist() == [0.75] * 4
+    assert replay(problem, Last(), trials=2).seconds.tolist() == [0.5] * 2
+
+
+class Last:
+    """Plays the last arm; no policy of this project."""
+
+    name = "last"
+
+    def predict(self, context):
+        return 3
+
+
+def test_progress_of_an_object_of_another_library_counts_trials(problem):
+    told, asked = [], []
+    result = replay(problem, Last(), 5.0, [0, 7], progress=lambda *args: told.append(args))
+    assert told == [(0.5, "last at rho 5: trial 1 of 2"), (1.0, "last at rho 5: trial 2 of 2")]
+    assert (result.actions == 3).all() and (result.propensities == 1).all() and result.options == {}
+    with pytest.raises(ReplayCancelled, match="cancelled after 1 trials"):
+        replay(problem, Last(), 5.0, 2, cancel=lambda: bool(asked) or asked.append(1))
+
+
+def test_ten_trials_of_the_proposed_policy_at_300_a_dollar_are_played_unless_a_caller_says_otherwise():
+    result = replay(synthetic_problem(n=10, K=2, d=2, offline=20))
+    assert (result.policy, result.rho, result.trials, result.seed) == (PROPOSED, 300.0, 10, 0)
+    assert (result.condition, result.latency_weight, result.pool) == ("none", 0.0, "synthetic")
+
+
+def test_scores_count_as_binary_where_the_train_split_says_so_or_is_missing(problem):
+    graded = synthetic_problem(n=20, K=3, d=3, graded=True)
+    assert engine.make_stream(graded, 0.0).share == binary_share(graded.offline_scores) < 1
+    assert engine.make_stream(replace(graded, metadata={"binary_share": 0.25}), 0.0).share == 0.25
+    bare = replace(
+        graded,
+        offline_contexts=np.empty((0, 3)),
+        offline_scores=np.empty((0, 3)),
+        offline_costs=np.empty((0, 3)),
+        offline_prompt_lengths=None,
+        embeddings=None,
+        offline_embeddings=None,
+    )
+    assert engine.make_stream(bare, 0.0).share == 1
+
+
+class Wordy:
+    def __repr__(self):
+        return "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("settings_", "message"),
+    [
+        ({"threads": 0}, "threads is 0, expected a whole number from 1 to 4096$"),
+        ({"threads": 4097}, "threads is 4097, expected a whole number from 1 to 4096$"),
+        ({"trials": 0}, "trials is 0, expected a whole number from 1 to 1000000$"),
+        ({"trials": 1_000_001}, "trials is 1000001, expected a whole number from 1 to 1000000$"),
+        ({"trials": []}, r"trials \[\] must be a number or numbers of trials$"),
+        ({"trials": Wordy()}, r"trials x{77}\.{3} must be"),
+        ({"trials": [1, -1]}, "trials is -1, expected"),
+        ({"rounds": 0}, "rounds is 0, expected"),
+        ({"seed": 2**63}, "seed is 9223372036854775808, expected"),
+        ({"seed": -(2**63) - 1}, "seed is -9223372036854775809, expected"),
+        ({"pool": "p" * 201}, r"pool is 'p{76}\.{3}, expected a name$"),
+        ({"pool": 3}, "pool is 3, expected a name$"),
+        ({"condition": None}, "condition is None, expected a name$"),
+        ({"rho": -1.0}, "rho is -1.0, expected"),
+        ({"latency_weight": 1.0}, "the problem has no latencies"),
+        ({"options": [1]}, "options must be names and values, not list$"),
+        ({"order": [[0.0, 1.0]]}, r"order must be whole \[2, T\] rows in 0..149$"),
+        ({"order": [[0, 1]]}, "order must be whole"),
+        ({"order": [[[0]], [[1]]]}, "order must be whole"),
+        ({"order": np.empty((2, 0), int)}, "order must be whole"),
+        ({"order": [[0, 1], [2, 150]]}, "order must be whole"),
+        ({"order": [[0, 1], [2, -1]]}, "order must be whole"),
+    ],
+)
+def test_what_cannot_be_replayed_is_named(problem, settings_, message):
+    with pytest.raises(PolicyError, match=message):
+        replay(problem, "random", **{"trials": 2} | settings_)
+
+
+def test_values_at_the_limits_are_replayed(problem):
+    result = replay(problem, "random", 0.0, 1, pool="p" * 200, threads=4096, order=[149, 0])
+    assert result.pool == "p" * 200 and result.order.tolist() == [[149, 0]]
 
 
 def test_rounds_and_given_orders(problem):

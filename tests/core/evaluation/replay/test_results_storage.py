@@ -11,11 +11,18 @@ import pytest
 from fake_replays import fake_pool, fake_problem, fake_result
 
 from cabs_core.algorithms.problem.gaps import real_values
+from cabs_core.algorithms.problem.problem_files import array_hash
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import ResultError, StorageError
 from cabs_core.evaluation.replay import replay
 from cabs_core.evaluation.replay.played import checkpoints
-from cabs_core.evaluation.replay.storage import FILES, load_replay_result, load_trace, save_replay_result
+from cabs_core.evaluation.replay.storage import (
+    FILES,
+    load_replay_result,
+    load_trace,
+    save_replay_result,
+    trace_of,
+)
 
 
 @pytest.fixture
@@ -136,6 +143,14 @@ def test_figures_of_a_table_with_gaps_are_estimates_unless_the_policy_saw_the_ou
     assert rewards == pytest.approx(result.rewards, abs=1e-6)
 
 
+@pytest.mark.parametrize("seed", [-(2**63), 2**63 - 1])
+def test_the_smallest_and_the_largest_seed_are_stored(tmp_path, seed):
+    problem = synthetic_problem(n=10, K=2, d=2)
+    result = replay(problem, "random", trials=1, seed=seed)
+    save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    assert load_replay_result(tmp_path / "x").run["seed"] == seed
+
+
 def test_a_replay_without_solver_and_clock_has_no_figures_of_them(tmp_path):
     problem = fake_problem(n=10)
     result = replace(fake_result(problem, "lin_ts", 100.0), seconds=None, uncertified=None)
@@ -221,6 +236,59 @@ def test_a_trace_with_lost_repeated_or_unknown_rounds_is_named(saved, change, di
             ResultError, match=rf"rounds\.parquet holds .* for {different} different .* each of"
         ):
             load(folder)
+
+
+def test_a_record_names_the_pool_its_title_and_the_order(tmp_path):
+    problem = replace(fake_problem(), pool="mine")
+    result = fake_result(problem, "lin_ts", 100.0)
+    run = save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    assert run["pool"] == "fake" and run["pool_title"] == "Fake pool fake"
+    assert run["order_hash"] == array_hash(result.order)[:16] and len(run["order_hash"]) == 16
+    unnamed = replace(result, pool="")
+    run = save_replay_result(unnamed, problem, tmp_path / "x", pool=fake_pool("plain", title=""))
+    assert run["pool"] == "mine" and run["pool_title"] == "plain"
+
+
+def test_propensities_below_a_hundredth_are_counted(tmp_path):
+    problem = fake_problem(n=10)
+    result = fake_result(problem, "lin_ts", 100.0, trials=1)
+    result = replace(result, propensities=np.array([[0.5] * 6 + [0.01] * 2 + [0.004, 0.009]]))
+    run = save_replay_result(result, problem, tmp_path / "x", pool=fake_pool())
+    assert run["small_propensities"] == 0.2
+    assert run["smallest_propensity"] == pytest.approx(0.004, abs=1e-8)
+
+
+@pytest.mark.parametrize("condition", ["none", "sessions"])
+def test_a_repeated_replay_is_the_trace_that_was_stored(tmp_path, condition):
+    problem = synthetic_problem(n=20, K=3, d=3)
+    result = replay(problem, "lin_ts", trials=2, condition=condition)
+    pool = fake_pool(replay={"condition": condition})
+    save_replay_result(result, problem, tmp_path / "x", pool=pool)
+    stored = load_trace(tmp_path / "x")
+    (tmp_path / "x/rounds.parquet").unlink()
+    again = trace_of(result, problem, tmp_path / "x")
+    assert again.run == stored.run and (again.costs is None) == (condition == "none")
+    for name in ("order", "actions", "propensities", "rewards", "costs"):
+        first, second = getattr(stored, name), getattr(again, name)
+        assert np.array_equal(first, second) and getattr(first, "dtype", 0) == getattr(second, "dtype", 0)
+
+
+def test_keys_are_stored_once_and_floats_as_split_bytes(saved):
+    *_, folder, _ = saved
+    columns = {}
+    for name in ("rounds", "queries", "trials"):
+        group = pq.ParquetFile(folder / f"{name}.parquet").metadata.row_group(0)
+        for place in range(group.num_columns):
+            columns[name, group.column(place).path_in_schema] = group.column(place).encodings
+    for name in ("rounds", "queries"):
+        for key in ("pool", "rho", "policy"):
+            assert "RLE_DICTIONARY" in columns[name, key]
+    assert "RLE_DICTIONARY" in columns["queries", "query_id"]
+    assert "RLE_DICTIONARY" in columns["rounds", "action"]
+    assert "RLE_DICTIONARY" not in columns["queries", "plays"]
+    for column in (("rounds", "reward"), ("rounds", "propensity"), ("queries", "regret")):
+        assert "BYTE_STREAM_SPLIT" in columns[column]
+    assert "PLAIN" in columns["trials", "policy"] and "RLE_DICTIONARY" not in columns["trials", "policy"]
 
 
 def test_saving_again_replaces_the_folder(saved):
