@@ -158,8 +158,8 @@ def build_request(
         return {**fields, "messages": list(messages)}
     most_output = None
     if dialect in ("messages", "responses", "completions"):
-        limits = [fields.pop(name) for name in OUTPUT_LIMITS if name in fields]
-        most_output = max(limits, default=None)
+        limits = [fields.pop(name, None) for name in OUTPUT_LIMITS]
+        most_output = max((limit for limit in limits if limit is not None), default=None)
     if dialect == "completions":
         body: dict[str, Any] = {"prompt": "\n\n".join(m["content"] for m in messages)}
     else:

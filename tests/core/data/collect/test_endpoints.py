@@ -16,6 +16,7 @@ from collect_support import write_pool
 from cabs_core.data.collect.answers import collect_answers
 from cabs_core.data.collect.plan import collection_of
 from cabs_core.data.collect.store import AnswerStore
+from cabs_core.data.endpoints.dialects import build_request
 
 
 @contextmanager
@@ -109,6 +110,19 @@ def test_the_key_the_dialect_and_the_names_of_fields(
         collected, answers = collect(tmp_path, port, key_env="A_KEY", **upstream)
     assert [(a.state, a.text, a.tokens.output) for a in answers] == [("answered", "so", 1010)] * 12
     assert collected.spent == pytest.approx(12 * (30 + 10 * 1010) / 1e6)  # what the total counts is paid
+
+
+@pytest.mark.parametrize(
+    ("params", "limit"),
+    [
+        ({"max_tokens": 5, "max_completion_tokens": 9}, {"max_tokens": 9}),
+        ({"max_tokens": None, "max_completion_tokens": 9}, {"max_tokens": 9}),
+        ({"max_tokens": None}, {}),
+    ],
+)
+def test_a_request_of_another_dialect_has_the_largest_limit_that_is_given(params, limit):
+    messages = [{"role": "user", "content": "so?"}]
+    assert build_request(messages, params, "messages") == {"messages": messages, **limit}
 
 
 TOO_LONG = {
