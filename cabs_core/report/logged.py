@@ -303,17 +303,17 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     return sentences
 
 
-def bounds(value: float, share: float, low: float = 0.0, high: float = 1.0) -> tuple[float, float]:
-    """Return the lowest and the highest mean of all values, whatever the missing ones are and why.
+def bounds(value: float, share: float, low: float = 0.0) -> tuple[float, float]:
+    """Return the lowest and the highest mean of values of at most 1, whatever the missing ones are and why.
 
     Args:
         value: mean of the known values.
         share: share of the values that are missing.
-        low, high: lowest and highest possible value.
+        low: lowest possible value.
 
     Source: Manski 1990.
     """
-    return (1 - share) * value + share * low, (1 - share) * value + share * high
+    return (1 - share) * value + share * low, (1 - share) * value + share
 
 
 def _missing(table: Outcomes, shown: pd.DataFrame) -> PageTable | None:

@@ -20,7 +20,7 @@ def test_the_full_mean_lies_between_the_bounds(values, data):
         return
     low, high = bounds(float(values[there].mean()), 1 - there.mean())
     assert low - 1e-9 <= values.mean() <= high + 1e-9
-    low, high = bounds(float((2 * values[there] - 1).mean()), 1 - there.mean(), -1.0, 1.0)
+    low, high = bounds(float((2 * values[there] - 1).mean()), 1 - there.mean(), -1.0)
     assert low - 1e-9 <= (2 * values - 1).mean() <= high + 1e-9
 
 
