@@ -89,7 +89,7 @@ def _traces(name: str, options: dict[str, Any]) -> None:
     arms = range(_problem().K)
     expect(np.isin(first.actions, arms).all(), name, "an action is no index of an arm")
     p = first.propensities
-    expect(((p > 0) & (p <= 1 + 1e-9)).all(), name, "a propensity is not in (0, 1]")
+    expect(((p > 0) & (p <= 1)).all(), name, "a propensity is not in (0, 1]")
     for trace in ("actions", "propensities"):
         same = np.array_equal(getattr(first, trace), getattr(second, trace))
         expect(same, name, f"two replays with one seed differ in their {trace}")
@@ -167,10 +167,8 @@ def _online(name: str, options: dict[str, Any]) -> None:
     stream = make_stream(_problem(), RHO)
     policy = _build(name, options, stream)
     decision = policy.decide(stream.request(0, 0))
-    pmf = decision.pmf
-    expect(pmf.shape == (len(policy.arms),), name, f"pmf has shape {pmf.shape}, expected one entry per arm")
-    expect((pmf >= 0).all() and abs(pmf.sum() - 1) < 1e-6, name, "pmf is no probability distribution")
-    expect(abs(pmf[decision.arm] - decision.probability) < 1e-9, name, "probability is not the arm's in pmf")
+    gap = abs(decision.pmf[decision.arm] - decision.probability)
+    expect(gap < 1e-9, name, "probability is not the arm's in pmf")
     again = Decision.from_dict(decision.to_dict())
     expect(again.arm == decision.arm, name, "a decision does not survive to_dict and from_dict")
     outcome = stream.outcome(0, again.arm, policy.algorithm.full_feedback)
@@ -187,21 +185,18 @@ def _options(name: str, options: dict[str, Any]) -> None:
 
 
 def _arms(name: str, options: dict[str, Any]) -> None:
-    """Check that arms can be added and removed between rounds, and that none can be added twice.
+    """Check that the policy decides and learns after an arm came and another one went.
 
     Policies with full feedback are not checked, since they never route.
+
+    Raises:
+        PolicyError: the policy refuses the arms, the request or its own decision.
     """
     if policy_record(name).feedback == "full":
         return
-    policy = _build(name, options, make_stream(_problem(), RHO))
-    before = list(policy.arms)
+    stream = make_stream(_problem(), RHO)
+    policy = _build(name, options, stream)
     policy.add_arm("another")
-    policy.remove_arm(before[0])
-    expect(
-        policy.arms == [*before[1:], "another"], name, f"arms are {policy.arms} after one came and one went"
-    )
-    try:
-        policy.add_arm("another")
-    except PolicyError:
-        return
-    raise PolicyError(f"{name}: an arm that is there already is added without an error")
+    policy.remove_arm(policy.arms[0])
+    decision = policy.decide(stream.request(0, 0))
+    policy.update(decision, **stream.outcome(0, decision.arm, policy.algorithm.full_feedback))

@@ -86,8 +86,8 @@ def why_untuned(policy: str) -> str:
 
 
 def trials_for(n: int) -> int:
-    """Number of trials for n validation queries: as many as fit into `ROUNDS` rounds, from 3 to 10."""
-    return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // max(1, n)))
+    """Number of trials for n >= 1 validation queries: as many as fit into `ROUNDS` rounds, from 3 to 10."""
+    return min(MOST_TRIALS, max(LEAST_TRIALS, ROUNDS // n))
 
 
 def configurations(

@@ -255,7 +255,8 @@ def test_the_best_arms_arrive_or_disappear_at_half_time(arms, best_third):
 def test_an_only_arm_neither_arrives_nor_disappears():
     problem = synthetic_problem(n=20, K=1, d=3)
     for condition in ("arms_arrive", "arms_disappear"):
-        assert replay(problem, "random", 0.0, 1, condition=condition).rounds == 20
+        result = replay(problem, "random", 0.0, 1, condition=condition)
+        assert (result.propensities == 1).all() and np.array_equal(result.rewards, result.best_rewards)
 
 
 def test_rounds_beyond_an_order_are_refused(problem):
