@@ -140,8 +140,9 @@ class AnswerPage:
     def why(self) -> str:
         """Sentences on what the recommended option changes in quality and money, with intervals.
 
-        If nothing or "keep" is recommended, they say that no other option is sure to be good enough, or that
-        none can be judged.
+        The first sentence is the recommendation if the headline names the best policy instead. If nothing or
+        "keep" is recommended, the sentences say that no other option is sure to be good enough, or that none
+        can be judged.
         """
         rung = self.recommended_rung
         if rung is None:
@@ -153,10 +154,12 @@ class AnswerPage:
             if others and not any(np.isfinite(r.difference) for r in others):
                 return "No other option can be judged by the data at hand; below stands why."
             return "No other option is sure to be as good and cheaper, or better; the table has the figures."
-        figures = f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"
+        sentences = [f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"]
         if rung.rung == "router":
-            return f"{self._models_of_router} {figures}"
-        return figures
+            sentences.insert(0, self._models_of_router)
+        if self.headline == self.best:
+            sentences.insert(0, f"{recommendation(self.found)}.")
+        return " ".join(sentences)
 
     @property
     def _models_of_router(self) -> str:

@@ -74,6 +74,14 @@ def test_todays_model_is_a_guess_only_where_nobody_named_it() -> None:
     assert none.answer.today_is_assumed and none.answer.rung("keep") is None
 
 
+def test_a_pool_without_a_model_of_today_names_the_best_policy_and_then_what_to_use() -> None:
+    none = found(table(), today="none")
+    shown = AnswerPage(none, "p", best="LinUCB is best: mean utility 0.5")
+    assert none.answer.recommended == "rules" and shown.headline == shown.best
+    assert shown.why.startswith(f"{recommendation(none)}. On 400 prompts: quality ")
+    assert AnswerPage(none, "p").why.startswith("On 400 prompts: ")
+
+
 def test_a_model_that_the_table_lacks_is_refused() -> None:
     with pytest.raises(DataError, match="nobody"):
         found(table(), today="nobody")
