@@ -57,6 +57,10 @@ class _Recorded(Span):
         return headers
 
     def end(self, status: str, reason: str, bill: Bill, response_id: Any) -> None:
+        """End the span with status, cost, token counts and response id as attributes, as far as known.
+
+        The span of a failed attempt (`error` or `timeout`) has the status ERROR, described by `reason`.
+        """
         from opentelemetry.trace import Status, StatusCode  # noqa: PLC0415  (of the extra otel)
 
         facts: dict[str, Any] = {"cabs.status": status, "cabs.cost_usd": bill.cost}

@@ -147,6 +147,7 @@ class _Pages(SimpleHTTPRequestHandler):
         return kind
 
     def end_headers(self) -> None:
+        """End the headers after `Cache-Control: no-cache` and `X-Content-Type-Options: nosniff`."""
         self.send_header("Cache-Control", "no-cache")
         self.send_header("X-Content-Type-Options", "nosniff")
         super().end_headers()

@@ -254,15 +254,18 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
 def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarray) -> str:
     """Return a sentence if another model would be best without its refused answers, otherwise ''.
 
+    Models without a score are not compared. If no answer but refused ones has a score, the text is ''.
+
     Args:
         models: [K] names.
         scores: [n, K] scores, 0 for refused answers, NaN for answers that were not asked for.
         refused: [n, K] True for refused answers.
     """
-    with np.errstate(all="ignore"):
-        without = np.nanmean(np.where(refused, np.nan, scores), axis=0)
-    best = int(np.nanmean(scores, axis=0).argmax())
-    best_without = int(np.nanargmax(without))
+    scored = ~np.isnan(scores)
+    if not (scored & ~refused).any():
+        return ""
+    best = _best_mean(scores, scored)
+    best_without = _best_mean(scores, scored & ~refused)
     if best == best_without:
         return ""
     share_refused = refused[~np.isnan(scores[:, best_without]), best_without].mean()
@@ -270,6 +273,17 @@ def refusals_decide(models: Sequence[str], scores: np.ndarray, refused: np.ndarr
         f"refusals decide: {models[best]} has the best mean score, but without refused answers (worth 0) it "
         f"is {models[best_without]}, which refused {percentage(share_refused)}"
     )
+
+
+def _best_mean(scores: np.ndarray, counted: np.ndarray) -> int:
+    """Return the index of the model of largest mean score; a model needs a score to be the best.
+
+    Args:
+        scores: [n, K]. counted: bool [n, K], True for the scores to use, at least one.
+    """
+    numbers = counted.sum(axis=0)
+    sums = np.where(counted, scores, 0.0).sum(axis=0)
+    return int(np.where(numbers > 0, sums / np.maximum(numbers, 1), -np.inf).argmax())
 
 
 def in_words(measured: Mapping[str, Any]) -> list[str]:

@@ -16,7 +16,7 @@ from cabs_core.data.pools.find import find_pool, list_pools, load_pool_file
 
 
 def retired() -> set[str]:
-    """Return the names of the retired pools.
+    """Return the names of the retired pools, none if there is no `registry.json`.
 
     Raises:
         PoolError: `registry.json` in CABS_HOME cannot be read.

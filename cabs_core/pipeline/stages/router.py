@@ -151,7 +151,7 @@ def _budgets(
 
     Args:
         curve: what the policy spends on validation at each rho, as `replay_budgets` takes it. A budget is
-            then played from the rho that fits it.
+            then played from the rho that fits it; None plays it from the rho of `choice`.
     """
     if not pool.router.budgets:
         return ""

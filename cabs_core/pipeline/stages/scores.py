@@ -81,7 +81,10 @@ class ScoresSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> ScoresSummary:
-    """Score every answer, measure every judge, and write the scores and `instrument.json` to the folder."""
+    """Score every answer, measure every judge, and write the scores and `instrument.json` to the folder.
+
+    With `collect.keep: hash` the texts of the answers are then deleted from the answer store.
+    """
     require_trusted(chain.pool_file)
     collection = collection_of(chain.pool_file)
     cells = cells_of(inputs["answers"])
@@ -173,7 +176,8 @@ def _measured(
 
     The dict names the judge's model. For a judge that compares two answers it has the effect of their order.
     If people labelled at least two of the answers that the judge scored, the dict has the agreement with
-    people, corrected means and up to 10 examples where both differ by 0.5 or more, the largest first.
+    people, corrected means and up to 10 examples where both differ by 0.5 or more, the largest first. If they
+    labelled fewer, `labelled` is 0.
     """
     values = scored.parts[judge.called]
     shown: dict[str, Any] = {"model": collection.judges[judge.called].model, "labelled": 0}
@@ -272,7 +276,9 @@ def sheet(answers: Path, number: int, seed: int, beside: Sequence[str] = ()) -> 
         DataError: the texts were not kept, or no model answered.
     """
     cells = [c for c in cells_of(answers) if c.state in ("answered", "truncated")]
-    if not cells or cells[0].text is None:
+    if not cells:
+        raise DataError("no model answered a prompt: there is nothing to label")
+    if cells[0].text is None:
         raise DataError("the answers were kept as hashes (collect.keep: hash): label before, or keep texts")
     rng = np.random.default_rng(seed)
     by_query: dict[str, list[int]] = {}

@@ -137,9 +137,14 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
         return NeuralLanes(self._shape(len(states), arms), self.tables, self.rule, keys, states)
 
     def state(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """Return the arrays of `layout` (networks, mixture and history of rows), and {`gamma_ix`: number}."""
         return self.core.part(0), {"gamma_ix": self.rule.gamma_ix}
 
     def layout(self) -> dict[str, states.Field]:
+        """Return {name: field} of the arrays of `state`, by which a saved state is checked.
+
+        A field states the shape, type and range of an array.
+        """
         shape = self._shape()
         m = shape.experts
         k = shape.arms
@@ -176,6 +181,7 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
 
     @property
     def can_resemble(self) -> bool:
+        """Always True: a new arm can start from the prediction of any other arm (`resemble`)."""
         return True
 
     def resemble(self, arm: int, margin: float) -> None:
@@ -231,6 +237,11 @@ class NeuralPolicy(MixturePolicy, LoopPolicy):
         )
 
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the memory that the decision would have if `arm` had been drawn from `pmf` [K].
+
+        The array `mixture` becomes `pmf`. If `arm` is not the decision's arm, it reveals only itself, since
+        the sampled graphs belong to the decision's arm.
+        """
         is_shared = np.zeros(len(self.tables.cabs_c), dtype=np.bool_)
         return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)
 
@@ -416,7 +427,7 @@ class NeuralUCB(NeuralPolicy):
 
     @classmethod
     def defaults(cls, base: str) -> dict[str, Any]:
-        """Return no exploration for `neural_ucb_full`, which observes everything."""
+        """Return {`alpha`: 0} for `neural_ucb_full`, which observes everything, and {} for `neural_ucb`."""
         if base == "neural_ucb_full":
             return {"alpha": 0.0}
         return {}
@@ -439,6 +450,7 @@ class CabsCNeural(NeuralPolicy):
         return [neural_expert(cabs_c_rule(self.settings))]
 
     def mixture_rule(self) -> MixtureRule:
+        """Return the rule of a mixture of one expert, which plays the likeliest arm if `play` is `argmax`."""
         return MixtureRule(plays_likeliest=self.settings.play == "argmax")
 
 

@@ -3,11 +3,13 @@ what people would have said."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from cabs_core.base.errors import DataError
 from cabs_core.base.statistics.bootstrap import bootstrap_interval
 from cabs_core.base.statistics.people import corrected_mean, corrected_sum
 from cabs_core.data.collect import instrument
@@ -18,6 +20,8 @@ from cabs_core.data.collect.instrument import (
     position,
     refusals_decide,
 )
+from cabs_core.data.collect.scoring import Cell
+from cabs_core.pipeline.stages import scores as stage
 from cabs_core.pipeline.stages.scores import compared_with
 
 
@@ -93,6 +97,31 @@ def test_refusals_decide_by_hand():
     refused = np.array([[True, False], [False, False], [True, False]])
     assert "refusals decide: b" in refusals_decide(["a", "b"], scores, refused)
     assert refusals_decide(["a", "b"], scores, np.zeros((3, 2), dtype=bool)) == ""
+
+
+@pytest.mark.parametrize(
+    ("scores", "refused"),
+    [
+        ([[0.0, 0.0], [0.0, 0.0]], [[True, True], [True, True]]),
+        ([[np.nan, np.nan]], [[False, False]]),
+        ([[np.nan, 0.5]], [[False, False]]),
+        ([[0.0, 0.5]], [[True, False]]),
+    ],
+    ids=["all refused", "no score", "a model without a score", "a model that refused all"],
+)
+def test_refusals_do_not_decide_between_models_without_scores(scores, refused):
+    assert refusals_decide(["a", "b"], np.array(scores), np.array(refused)) == ""
+
+
+def test_a_sheet_without_answers_says_why(monkeypatch, tmp_path):
+    cell = Cell(query="q", prompt="p", task="t", row={}, model="a", state="refused", text="")
+    for cells, why in (
+        ([cell], "no model answered"),
+        ([replace(cell, state="answered", text=None)], "hashes"),
+    ):
+        monkeypatch.setattr(stage, "cells_of", lambda answers, cells=cells: cells)
+        with pytest.raises(DataError, match=why):
+            stage.sheet(tmp_path, 1, seed=0)
 
 
 def test_without_judgements_it_is_the_mean_of_the_labels():
