@@ -103,7 +103,7 @@ class Answer:
         decision: the router's decision. None if the router did not choose the model.
         model: name of the model.
         failure: meaning of the reply if another model should be tried, otherwise None.
-        is_certain: True if the reply named its meaning itself (`replies.Judgement`).
+        is_certain: True if the meaning of the reply is certain (see `replies.Judgement`).
         reason: why the attempt failed, in words.
         retry_after: seconds that the upstream asks to wait, or None.
     """
@@ -180,6 +180,9 @@ class Call:
     def _finish_without_answer(self, kind: type[BaseException] | None) -> None:
         """Note the end of a call whose end nobody has noted.
 
+        The status is `broken` after a cancellation or without an exception, and `error` after any other
+        exception.
+
         Args:
             kind: class of the exception that ended the call, or None.
         """
@@ -200,7 +203,7 @@ class Call:
     ) -> Answer:
         """Return an answer with the router's headers and the headers of the upstream that may pass.
 
-        A status that HTTP does not have becomes 502.
+        A status outside 200 to 599 becomes 502.
 
         Args:
             response: the upstream's response, or None. body, stream: see `Answer`.

@@ -31,14 +31,15 @@ from cabs_core.report.rule_text import rule_text
 
 
 def goal_of_pool(goal: Goal, inputs: Inputs, found: PoolAnswer) -> GoalAnswer:
-    """Answer a goal.
+    """Return the answer to a goal: the option that fulfils it or comes closest, its figures and a sentence.
 
     Args:
         inputs: data of the pool.
         found: the pool's answer, whose table and rules are tested.
 
     Raises:
-        DataError: the goal names a model or asks for latencies that the table does not have.
+        DataError: the goal names a model or asks for latencies that the table does not have, the table is of
+            a log without propensities, or no option is left to compare.
     """
     tested = goal_answer(goal, found.scored, found.rules, _routers(goal, inputs, found), found.options)
     use = tested.use
@@ -114,7 +115,11 @@ def _sentence(goal: Goal, tested: GoalFound, found: PoolAnswer) -> str:
 
 
 def _option(tested: GoalFound) -> str:
-    """Return the name of an option for a sentence."""
+    """Return the words for the option that was found, as they stand in a sentence.
+
+    Rules are written out. A router has its policy's name and the value of a right answer (1 / rho). The
+    model that answers today is called so. Any other option is the name of a model.
+    """
     if tested.rung == "rules":
         return f"rules ({rule_text(tested.use)})"
     if tested.rung == "router":
@@ -132,7 +137,10 @@ def _option(tested: GoalFound) -> str:
 
 
 def _in_words(condition: Condition, goal: Goal, found: PoolAnswer) -> str:
-    """Return the figure that was found for a condition and the figure that the goal asks for, in words."""
+    """Return the figure that was found for a condition and the figure that the goal asks for, in words.
+
+    For the condition `value`, the found figure is compared with today's and stands alone.
+    """
     value = condition.found
     target = condition.target
     scored = found.scored

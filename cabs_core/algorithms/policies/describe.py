@@ -41,10 +41,10 @@ def policy_options(name: str) -> list[PolicyOption]:
     """List the options of a policy, in the order in which its class declares them.
 
     Args:
-        name: name of a policy of the catalog or of a plug-in; a preset in it changes nothing.
+        name: name of a policy of the catalog or of a plug-in. A known preset in the name changes nothing.
 
     Raises:
-        PolicyError: there is no such policy.
+        PolicyError: there is no such policy, or the policy has no such preset.
     """
     base, _ = split_name(name)
     record = policy_record(base)

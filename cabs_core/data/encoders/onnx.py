@@ -112,6 +112,7 @@ def export(encoder: TransformerEncoder, folder: Path, *, int8: bool = False) -> 
     Raises:
         EncoderError: the tokenizer has no file of its own, the network cannot be exported, or the vectors
             differ by more than TOLERANCE.
+        FileExistsError: the folder exists.
     """
     folder.mkdir(parents=True)
     fast = getattr(encoder.tokenizer, "backend_tokenizer", None)

@@ -57,7 +57,8 @@ class OutputLimits(NamedTuple):
         thoughts: largest limit of the tokens of thoughts; 0 if the request does not limit them.
         answers: number of answers to each prompt, at least 1; the largest one if several fields set it.
         unsound: path of a field that holds no sound number where one of the numbers above is expected. None
-            if there is no such field.
+            if there is no such field. A negative limit of thoughts leaves them open and is not unsound, and
+            neither is a field at the top beside the sound one in `field`.
     """
 
     field: str | None = None
@@ -118,7 +119,8 @@ def output_fields_of(body: Mapping[str, Any]) -> list[str]:
 def _named_values(fields: Mapping[str, Any], path: str, depth: int) -> Iterator[tuple[str, str, Any, int]]:
     """Yield (folded name, path, value, depth) of every field that `_KINDS` names, also in nested objects.
 
-    Fields of the body in `_OTHER_FIELDS` are skipped, and so is what stands deeper than `_DEPTH` objects.
+    A field that holds an object is searched and is not itself yielded. Fields of the body in `_OTHER_FIELDS`
+    are skipped, and so are fields deeper than `_DEPTH` objects.
 
     Args:
         path: names of the objects around `fields`, each with a dot after it; '' for the body itself.

@@ -5,7 +5,7 @@
 All providers are read by one set of rules. The HTTP status decides alone where it can (401 or 413, for
 example). Otherwise the words of the error are searched for lost state, then the error's code or type is
 looked up in `CODES`, and last its words are searched for throttling, "too long", "filtered" and "account".
-403, 429 and 5xx have orders of their own, since providers use them for several things.
+2xx, 403, 429 and 5xx have orders of their own, since providers use them for several things.
 
 A 400 or 422 that matches nothing is a rule of this provider or a mistake of the caller. The judgement of
 `judge` is then not certain, and the server asks one model of another provider.
@@ -286,7 +286,17 @@ def judge(status: int, headers: Mapping[str, str], body: Any) -> Judgement:
 
 
 def _judge_success(headers: Mapping[str, str], body: Any, data: Any, error: Any) -> Judgement:
-    """Judge a reply with a status from 200 to 299, which may still hold an error or nothing."""
+    """Return the judgement of a reply with a status from 200 to 299, which may hold an error or nothing.
+
+    Without an error the meaning is `answered`, or `retry` if the body is empty or its `choices` are an empty
+    list. An error whose `code` is a number from 400 to 599 is judged as a reply of that status. Any other
+    error has the meaning of its codes or else of its words, or `retry` if neither is known.
+
+    Args:
+        body: body of the reply as it came.
+        data: parsed JSON of the body.
+        error: error in `data`, see `_error_in`.
+    """
     if isinstance(data, Mapping) and data.get("choices") == [] and not error:
         return Judgement(Meaning.RETRY)  # Gemini answers so to a prompt that its filter stopped
     if not error:
@@ -456,7 +466,10 @@ def _error_in(data: Any) -> Any:
 
 
 def _first_of_list(data: Any) -> Any:
-    """Return the first element if the JSON is a list, as Google's errors are, otherwise the JSON itself."""
+    """Return the first element if the JSON is a list, as Google's errors are, otherwise the JSON itself.
+
+    Return None for an empty list.
+    """
     if isinstance(data, list):
         if data:
             return data[0]
@@ -467,7 +480,8 @@ def _first_of_list(data: Any) -> Any:
 def _holder_of(data: Any) -> Mapping[str, Any]:
     """Return the object that holds code and message of an error: the error itself, or else the whole reply.
 
-    A list stands for its first element. The object is empty if the reply is no object and no such list.
+    A list stands for its first element. The result is empty if the reply is neither an object nor a list that
+    begins with an object.
     """
     data = _first_of_list(data)
     if not isinstance(data, Mapping):
@@ -497,7 +511,8 @@ def read_error(data: Any) -> tuple[str, str]:
     """Return (codes, message) of an error in the form of any provider.
 
     Several codes are separated by spaces. Line breaks and repeated spaces of the message become one space.
-    Both texts are empty if the reply holds no object.
+    Of a list, as Google sends it, the first element is read. Both texts are empty if the reply is neither an
+    object nor a list that begins with an object.
 
     Args:
         data: parsed JSON of the reply.
@@ -537,7 +552,12 @@ def retry_after(headers: Mapping[str, str], data: Any = None) -> float | None:
 
 
 def _seconds(value: str, unit: float) -> float | None:
-    """Return the seconds that a number such as `30` or `30s`, or a date, is away; None if it is neither."""
+    """Return the seconds from now that a number or a date means, or None if the text is neither.
+
+    Args:
+        value: a number such as `30` or `30s`, or a date as in an HTTP header.
+        unit: seconds in one unit of the number.
+    """
     try:
         return float(value.removesuffix("s")) * unit
     except ValueError:
@@ -564,5 +584,9 @@ def _objects_in(items: Any) -> list[Mapping[str, Any]]:
 
 
 def _header(headers: Mapping[str, str], name: str) -> str | None:
-    """Return the value of a header whose name may stand in any case; `name` is in lower case."""
+    """Return the value of a header whose name may stand in any case, or None if there is no such header.
+
+    Args:
+        name: name of the header in lower case.
+    """
     return next((value for key, value in headers.items() if key.lower() == name), None)

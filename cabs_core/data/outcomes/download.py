@@ -30,7 +30,8 @@ class RemoteFile:
         name: path inside the repository. In a mirror folder the bare file name will do too.
         repo: `owner/name` of a dataset on the hub, or None if `url` is given.
         url: an https address, for files that are not on the hub.
-        revision: commit to ask the hub for. None: the commit of the lock record, else the newest.
+        revision: commit to ask the hub for. If it is None, the commit of the lock record is taken for a file
+            without `sha256`, or else the newest commit.
         size: bytes by the pin, or None without a pin.
         sha256: SHA-256 by the pin, or None without a pin.
     """
@@ -294,7 +295,8 @@ def _retrying(file: RemoteFile, download: Callable[[], Path]) -> Path:
                 ) from error
             # the hub's client retries by itself before it reports that a file is not in its cache
             if attempt == _ATTEMPTS - 1 or isinstance(error, LocalEntryNotFoundError | ValueError):
-                raise DataError(_unreachable(file, str(error), status)) from error
+                reason = str(error).strip() or type(error).__name__
+                raise DataError(_unreachable(file, reason, status)) from error
             time.sleep(2**attempt)
     raise AssertionError("unreachable")
 
@@ -311,7 +313,7 @@ def _unreachable(file: RemoteFile, reason: str, status: int | None = None) -> st
 
     Args:
         file: the file.
-        reason: text of the last error.
+        reason: text of the last error, of which the first line is shown. Offline it is not read.
         status: HTTP status of the last answer, or None without one.
     """
     if _offline():

@@ -79,7 +79,7 @@ def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -
     linear hull is exact. An interval of length zero gives the height there.
 
     Raises:
-        ValueError: the interval is empty or begins below 0.
+        ValueError: `cost_min` is below 0 or above `cost_max`.
     """
     costs, scores = _points(costs, scores)
     if not 0 <= cost_min <= cost_max:
@@ -92,7 +92,7 @@ def aiq(costs: ArrayLike, scores: ArrayLike, cost_min: float, cost_max: float) -
 
 
 def cost_at_score(costs: ArrayLike, scores: ArrayLike, target: float) -> float:
-    """Lowest cost at which the hull reaches `target`; NaN if it never does.
+    """Return the lowest cost in USD at which the hull reaches `target`, NaN if it never does.
 
     The null router is left out: a router that answers some queries with nothing is no replacement. A target
     below the cheapest point costs what the cheapest point costs.

@@ -1,4 +1,8 @@
-"""Stage `oracles`: what is learned offline, on the train split alone, in every fold anew."""
+"""Stage `oracles`: fits predictors of every model's score and cost, called oracles, in every fold anew.
+
+Oracles are fitted on the train split. The validation split ends a network's training and chooses the kind of
+oracle that is kept. The test split is only used to diagnose them.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,7 @@ DIAGNOSTICS = "diagnostics.json"
 
 @dataclass(frozen=True, kw_only=True)
 class OraclesSummary(Summary):
-    """Summary of the oracles that were trained in the first fold.
+    """Summary of the stage: figures of the first fold's oracles, and the number of folds.
 
     Attributes:
         chosen: settings of the kind of oracle that was kept; validation: its figures on validation queries.
@@ -41,6 +45,10 @@ class OraclesSummary(Summary):
     folds: int = 1
 
     def shown(self) -> dict[str, Any]:
+        """Return the chosen settings and the validation figures for people.
+
+        If a network was trained, its losses and its hardware follow.
+        """
         if self.training:
             training = {"training": self.training, "trained on": self.device}
         else:
@@ -51,9 +59,21 @@ class OraclesSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> OraclesSummary:
-    """Train the oracles of every fold, and write them to the folder.
+    """Train the predictors of score and cost (oracles) of every fold, and write them to the folder.
 
-    The first fold's oracles are also diagnosed on its test split, unless the pool's source is a log.
+    The first fold's oracles are also compared with its test split in `diagnostics.json`, unless the pool's
+    source is a log.
+
+    Args:
+        chain: chain of the pool, whose settings are followed.
+        target: the stage's artifact, which is not read here.
+        folder: folder of the artifact. The first fold's oracles lie at its top, those of other folds in
+            folders of their own.
+        inputs: {stage: folder} of the artifacts that are read.
+        options: device of the network, and the function that is told of the progress.
+
+    Returns:
+        The summary of the first fold's oracles.
     """
     pool = chain.pool
     folds = FoldData.read(inputs)
@@ -91,7 +111,7 @@ def build(
 
 
 def _hardware(device: str) -> str:
-    """Return the name of the hardware behind `auto`, `cpu` or `cuda`."""
+    """Return the name of the hardware behind a device setting such as `auto`, `cpu`, `cuda` or `cuda:1`."""
     from cabs_core.data.encoders.transformer import choose_device, device_name  # noqa: PLC0415  (torch: seconds)
 
     return device_name(choose_device(device))

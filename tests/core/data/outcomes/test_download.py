@@ -173,6 +173,17 @@ def test_without_network(hub: HubServer, kind: str) -> None:
         fetch(file)
 
 
+def test_an_error_without_words_is_reported_by_its_class(
+    hub: HubServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr("pooch.HTTPDownloader.__call__", refuse)
+    with pytest.raises(DataError, match=r"cannot be reached.*\(TimeoutError\)"):
+        fetch(raw_file(hub))
+
+
 @pytest.mark.parametrize("kind", ["hub", "https"])
 def test_cached_copy_without_network_and_offline(
     hub: HubServer, kind: str, monkeypatch: pytest.MonkeyPatch
