@@ -39,10 +39,10 @@ _RESULTS: tuple[Kind, ...] = ("results",)
 
 
 def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -> dg.SensorResult:
-    """Make Dagster's partitions equal to the pool files, and report changed pools as observations.
+    """Make Dagster's partitions equal to the pool files, and report changes as observations.
 
-    This is the work of the sensor `partitions_of_pools` at a tick. Runs of killed processes are marked as
-    failed first.
+    The changes are those of pools, and of the sources of marts and pages. This is the work of the sensor
+    `partitions_of_pools` at a tick. Runs of killed processes are marked as failed first.
     """
     for run_id in recover(context.instance):
         context.log.info(f"run {run_id} had been killed: marked as failed")
@@ -54,7 +54,11 @@ def keep_partitions(context: dg.SensorEvaluationContext, store: ArtifactStore) -
 
 
 def _observed(context: dg.SensorEvaluationContext, planner: Planner) -> list[dg.AssetObservation]:
-    """Return the data versions that the instance does not know yet, and log the changed settings of pools."""
+    """Return observations of data versions that the instance does not know yet, and log changed settings.
+
+    The versions are those of pool files and of the sources of marts and pages. The settings are those of
+    pools.
+    """
     events, changed = partitions.observations(context.instance, planner)
     for pool, changes in changed.items():
         for change in changes:

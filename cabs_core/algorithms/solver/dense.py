@@ -3,8 +3,22 @@ solution.
 
 Each iteration does one Cholesky factorisation. When the first attempt is not certified, a second one follows
 with shorter steps and a stricter limit on the growth of the gap, because the predictor-corrector can cycle
-(on star graphs). The notation (h, t, nu, lambda, theta, complementarity) is that of `small`; X holds the rows
-of K numbers in the scratch memory.
+(on star graphs).
+
+The instance is an exploration program (`program`): find the distribution p over K arms that minimises
+
+    p.loss + max_a h_a / gamma,  h_a = sum_j (p_j - 1{j=a})^2 / W_j - gamma loss_a,  W = G'p
+
+where G is the feedback graph. In this notation, which is that of `small`,
+
+* q is the adversary's distribution over the arms a, and the gradient is that of gamma p.loss + q.h in p.
+* lambda_j = ((p_j - q_j)^2 + q_j (1 - q_j)) / W_j^2.
+* t bounds h from above, with slacks s = t - h. nu bounds the gradient from below, with slacks
+  y = gradient - nu. theta = q / s.
+* Complementarity is p.y + q.s, which is 0 at the optimum.
+
+The gap of (p, q) is certified: the value of p lies at most that far above the minimum. X holds the rows of K
+numbers in the scratch memory.
 """
 
 import functools
@@ -56,10 +70,10 @@ ROWS = 31
 
 @kernel_part
 def _certificate(K: int, gemv: int, G: Doubles, row: Doubles, X: np.ndarray) -> float:
-    """Return gamma times the certified gap at (p, q).
+    """Return gamma times the certified gap of the p and q in rows P and Q.
 
-    Leave W = G'p, h, lambda and the gradient in p in the rows WSUM, H, LAM and GRAD. Return inf if an entry
-    of W is not positive.
+    Leave W, h, lambda and the gradient (see the module) in the rows WSUM, H, LAM and GRAD. Return inf if an
+    entry of W is not positive.
     """
     c = X[LOSS]
     p = X[P]
@@ -344,7 +358,7 @@ def _attempt(
 
 @kernel_part
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
-    """Solve the instance by up to two attempts.
+    """Solve an instance of the exploration program (see the module) by up to two attempts.
 
     Write the best p to `p_out`, and the place of q, the gap and the number of iterations to the header of the
     workspace `ws`. A result of another kernel in the workspace is replaced only by a better one.

@@ -56,10 +56,12 @@ def _fortran(builder: ir.IRBuilder, address: ir.Value, arguments: Sequence[ir.Va
 
 
 def _int(value: int) -> ir.Constant:
+    """Return a constant of 32 bits, the size of a Fortran integer."""
     return ir.Constant(_I32, value)
 
 
 def _real(value: float) -> ir.Constant:
+    """Return a constant of 64 bits, the size of a Fortran double."""
     return ir.Constant(_REAL, value)
 
 

@@ -14,12 +14,15 @@ def all_calls(log: EventLog, bundle: str) -> dict[str, Any]:
     Returns:
         calls: number of served calls.
         usd: cost of all calls, USD.
-        failed_usd: cost of the calls that served no request, USD. The first three values also count calls
-            whose rows were removed from the log or taken back.
+        failed_usd: cost of the calls that served no request, USD.
         unknown: number of served calls without a cost.
         estimated: number of served calls with an estimated cost.
-        kept: {calls, usd} of the served calls that kept the model of an earlier call of their conversation.
         named: {calls, usd} of the served calls whose model the client named.
+        kept: {calls, usd} of the other served calls that kept the model of an earlier call of their
+            conversation.
+
+        All values count calls that were taken back. The first three values also count calls whose rows were
+        removed from the log.
     """
     marks = ", ".join("?" * len(SERVED))
 
@@ -68,7 +71,11 @@ def unpriced_calls(log: EventLog, bundle: str) -> list[tuple[str, str, int, floa
 
 
 def costs_of_calls(log: EventLog, bundle: str) -> list[tuple[float, float | None]]:
-    """Return (cost, expected cost or None) in USD of the answered calls of a bundle that have a cost."""
+    """Return (cost, expected cost) in USD of each answered call of a bundle that has a cost.
+
+    The expected cost is the one that the router predicted for the chosen model before the call. It is None if
+    the router predicted none. Calls that were taken back are among the calls.
+    """
     sql = """SELECT cost, expected_cost FROM decisions
         WHERE bundle = ? AND status = 'answered' AND cost IS NOT NULL"""
     rows = log.database.transaction(lambda run: run(sql, (bundle,)).fetchall())

@@ -88,7 +88,7 @@ class RawOutcomes(QueryTable):
         Raises:
             DataError: a column is missing, the table has no rows, a pair (query, model) stands twice, rows of
                 one query differ in prompt, task, split, session or group, or a value is wrong. The message
-                names origin, row, column and value.
+                names the origin and, if the fault is in a row, the row, the column and the value.
         """
         for column in ("query_id", "prompt", "model", "score"):
             if column not in df.columns:
@@ -224,7 +224,14 @@ class RawOutcomes(QueryTable):
         return self.take(np.isin(self.tasks, tasks))
 
     def as_outcomes(self, **changes: Any) -> Outcomes:
-        """Return `Outcomes` with the same fields, except for the given changes. No cell may be missing."""
+        """Return `Outcomes` with the same fields, except for the given changes.
+
+        Scores, costs and latencies of the result may have no missing cells. Token counts and propensities
+        may have some.
+
+        Raises:
+            DataError: a score, cost or latency is missing, or another error of `Outcomes`.
+        """
         shared = {f.name: getattr(self, f.name) for f in fields(Outcomes) if hasattr(self, f.name)}
         return Outcomes(**{**shared, **changes})
 
@@ -237,8 +244,8 @@ class RawOutcomes(QueryTable):
             missing: `drop_queries` leaves incomplete queries out, `error` refuses them.
 
         Raises:
-            DataError: a query is incomplete with `missing='error'`, no call has a cost, no query is complete,
-                or a complete query lacks a latency in a table of latencies.
+            DataError: a query is incomplete with `missing='error'`, no call has both a score and a cost, no
+                query is complete, or a complete query lacks a latency in a table of latencies.
         """
         if self.costs is None or (np.isnan(self.costs) | np.isnan(self.scores)).all():
             raise DataError(
@@ -389,7 +396,7 @@ class _Pivot:
         )
 
     def cells(self, column: str, kind: str) -> np.ndarray:
-        """Return the numbers of a column as `[n, K]`, nan where no row has the cell.
+        """Return the numbers of a column as `[n, K]`, nan where the table has no row or the row no value.
 
         Args:
             column: a column of the table.
@@ -403,7 +410,11 @@ class _Pivot:
         return array.reshape(len(self.query_ids), len(self.arms))
 
     def of_queries(self, column: str) -> np.ndarray | None:
-        """Return the text of a column for each query, `[n]`, or None if the table lacks the column."""
+        """Return the text of a column for each query, `[n]`, or None if the table lacks the column.
+
+        Args:
+            column: prompt, task, split, session or group.
+        """
         values = self._columns_of_queries.get(column)
         if values is None:
             return None
@@ -411,13 +422,14 @@ class _Pivot:
 
 
 def _first_times(values: pd.Series, query: np.ndarray, place: Place) -> np.ndarray | None:
-    """Return the earliest time of each query's rows, `[n]` seconds since 1970; nan where none can be read.
+    """Return the earliest time of each query's rows, `[n]` seconds since 1970.
 
-    Return None if no value of a column called `time` is a time since 2000: such a column holds the seconds
-    that a call took, or numbers of rows.
+    Only times since 2000 count. A query without such a time has nan. Return None if no value of a column
+    called `time` is a time since 2000: such a column holds the seconds that a call took, or numbers of rows.
 
     Raises:
-        DataError: the pool file names the column, and no value is a time since 2000.
+        DataError: the column has another name than `time`, so that the pool file chose it, and no value is a
+            time since 2000.
     """
     kinds, code = np.unique(values.astype(str).to_numpy(), return_inverse=True)
     stamps = [moment(kind) for kind in kinds]

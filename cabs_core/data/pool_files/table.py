@@ -169,7 +169,11 @@ class TablePool(ReplayedPool):
         return self.missing == "predict"
 
     def _why_one_fold(self) -> str:
-        """Return the reason why the prompts can be split in one way only, or '' if folds can be made."""
+        """Return the reason why the prompts can be split in one way only, or '' if folds can be made.
+
+        The reasons are `later_models`, a kind of split that fixes which prompts are held out, predicted cells
+        and a stress condition of the replay.
+        """
         if self.later_models:
             return "later_models play one stream that changes in its middle"
         return super()._why_one_fold()

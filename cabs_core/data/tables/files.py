@@ -66,7 +66,10 @@ def files_of(path: Path) -> list[Path]:
 
 
 def is_samples(path: Path) -> bool:
-    """Return True if a file has the name of a log of lm-evaluation-harness: `samples_TASK_TIME.jsonl`."""
+    """Return True if a file is named like a log of lm-evaluation-harness: `samples_TASK_TIME.jsonl`.
+
+    The name begins with `samples_` and ends in `.jsonl`, with or without the suffix of a packed file.
+    """
     return path.name.startswith("samples_") and suffix_of(path) == ".jsonl"
 
 

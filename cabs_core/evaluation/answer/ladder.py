@@ -65,11 +65,11 @@ class Rung:
         low, high: two-sided 95 % interval of `difference`.
         sure_low: lower bound of the difference that the word rests on, at this option's share of the error.
         usd_per_1000: USD of 1,000 requests.
-        cost_ratio: cost as a share of today's; None if today's cost is 0.
+        cost_ratio: cost as a share of today's; None if today's cost is 0 or not known.
         cost_low, cost_high: 95 % interval of `cost_ratio`; None if no interval is known.
         saving_per_month: USD; None if the number of requests a month is not known.
         saving_low, saving_high: 95 % interval of `saving_per_month`; None if no interval is known.
-        latency_median, latency_95: median and 95 % quantile in seconds; None if the table has no latencies.
+        latency_median, latency_95: median and 95 % quantile in seconds; None if no latency is known.
         word: judgement of the option (`rule.Word`).
         prompts: number of prompts with known answers of both the option and today's system.
         share: `prompts` as a share of all prompts.
@@ -326,11 +326,11 @@ def _with_words(
 
 
 def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) -> float:
-    """One-sided p-value of the hypothesis that an option is no better than today's.
+    """Return the one-sided p-value of the hypothesis that an option is no better than today's.
 
-    A fitted option may look better only because it found the single model that happens to be best on these
-    prompts. It must therefore also be better than that model, or a single model must have been shown to be
-    better than today's.
+    A single model is compared with today's alone. Rules and routers have a second condition, since they may
+    look better only because they found the single model that happens to be best on these prompts: they must
+    also be better than that model, or a single model must have been shown to be better than today's.
     """
     above = option.quality.p_value_above(0.0)
     if option.rung == SWITCH:
@@ -364,7 +364,12 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
 def _choice(
     candidates: Sequence[_Option], table: ScoredTable, options: AnswerOptions
 ) -> tuple[str | None, str | None]:
-    """Return the names of the recommended rung and of the cheapest one that may be recommended."""
+    """Return the names of the recommended rung and of the cheapest rung that may be recommended.
+
+    The recommended rung is the lowest one that may be recommended and that no other such rung beats
+    (`rule.recommended`). If all such rungs are beaten, in a circle, the cheapest is recommended. Both names
+    are None if no rung may be recommended.
+    """
     by_rung = {option.rung: option for option in candidates}
     words = {rung: option.word for rung, option in by_rung.items()}
     costs = {rung: option.costs.cost for rung, option in by_rung.items()}

@@ -142,7 +142,14 @@ class LoggedTable(ScoredTable):
         other: np.ndarray,
         share: float = 1.0,
     ) -> PairedSample:
-        """Sample of an option's score less `share` times another option's score.
+        """Return the sample of an option's score less `share` times another option's score.
+
+        The sample holds the values, summed by cluster. The probabilities decide how uncertain they are: the
+        standard error is at least the one that the doubly robust estimate is expected to have, and the
+        effective number of clusters is at most the effective sample size of either option in the log
+        (`Overlap`). The largest size of one difference grows with the options' importance weights. If the
+        log's policy learned while it decided, the standard error is widened so that intervals hold at every
+        length of the log. Without propensities or prompts, the values alone make the sample.
 
         Args:
             weight: `[N]` weights of the prompts; prompts of weight 0 do not count.
@@ -249,7 +256,12 @@ class LoggedTable(ScoredTable):
         return self.data.expected_pmf
 
     def _overlap(self, weights_of_option: np.ndarray, rows: np.ndarray) -> Overlap:
-        """Overlap of an option with the log on the prompts that `rows`, bool `[N]`, marks."""
+        """Measure the overlap of an option with the log on the prompts that `rows`, bool `[N]`, marks.
+
+        An `Overlap` holds measures of how much the log says of the option, such as the effective sample size,
+        the importance weights and the probability that the option gives to models which the log can play. It
+        also has the reason to refuse the option, if there is one.
+        """
         if rows.all():
             data = self.data
         else:

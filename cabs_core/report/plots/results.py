@@ -81,7 +81,9 @@ def plot_frontier(table: pd.DataFrame, *, title: str = "Quality against cost") -
 def plot_regret(
     results: Sequence[ReplayResult] | Mapping[str, ReplayResult], *, title: str = "Cumulative regret"
 ) -> Figure:
-    """Figure of cumulative regret against the best arm of every query, as a mean over trials with 95 % bands.
+    """Figure of cumulative regret against the best arm of every query, as a mean over trials.
+
+    Its 95 % bands allow for chance in both the trials and the queries.
 
     Args:
         results: results of `replay`, one a policy, on one problem at one rho; as a mapping, {label: result}.

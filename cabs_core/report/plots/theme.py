@@ -72,7 +72,8 @@ def config(*, page: bool) -> dict[str, Any]:
     """Return the Vega-Lite configuration of all figures.
 
     Args:
-        page: True for a drawing in a page, False for one in a file.
+        page: True for a drawing in a page, which has no background and the fonts of the page. False for a
+            drawing in a file, which has a white background and the font `sans-serif`.
     """
     quiet = {
         "labelColor": "var(--soft)",
