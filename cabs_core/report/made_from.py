@@ -39,7 +39,11 @@ MODELS: dict[str, tuple[str, ...]] = {
 def files_of(key: str) -> list[str]:
     """Return the paths in the repository of the SQL files that a table or figure is made from.
 
-    Empty if the table or figure is made from other files than marts.
+    The SQL models are marts, or the staging model `stg_replay_rounds`. The list is empty for a key that is
+    not in `MODELS`.
+
+    Args:
+        key: name of the table or figure.
     """
     return [
         f"dbt_like_sql/{'staging' if name.startswith('stg_') else 'marts'}/{name}.sql"

@@ -83,7 +83,11 @@ def utility(data: PoolData) -> PageTable | None:
 
 
 def _kind(line: Any) -> str:
-    """Return in words how a policy of the leaderboard starts and learns."""
+    """Return in words how a policy of the leaderboard starts and learns.
+
+    The words are `offline labels` or `cold start` for a policy that learns online, and its kind, such as
+    `static`, for any other.
+    """
     if line.kind == "online":
         if line.offline_labels:
             return "offline labels"
@@ -92,7 +96,11 @@ def _kind(line: Any) -> str:
 
 
 def _paper_figures(data: PoolData) -> tuple[dict[tuple[str, str], float] | None, str]:
-    """Return ({(policy, regime): utility in the paper}, encoder of these figures), or (None, "")."""
+    """Return ({(policy, regime): utility in the paper}, encoder of these figures).
+
+    The figures are those of the pool's encoder, or those of mdeberta-v3-base if the paper does not have the
+    pool's encoder. Return (None, "") if the paper has no figures for the pool.
+    """
     comparison = data.mart("paper_comparison")
     comparison = comparison[comparison["metric"] == "utility"]
     if comparison.empty:

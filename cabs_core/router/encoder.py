@@ -29,7 +29,7 @@ class TextEncoder:
         folder: folder of the bundle, which was verified.
 
     Raises:
-        EncoderError: the encoder cannot be loaded.
+        EncoderError: the network or its tokenizer cannot be loaded.
     """
 
     def __init__(self, settings: dict[str, Any], identity: str, folder: str | Path):

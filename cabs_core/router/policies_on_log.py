@@ -77,8 +77,9 @@ def read_decisions(
         merged: {name in the log: model} of models that go by several names.
 
     Raises:
-        DataError: the log cannot be read, a column is absent, a value is impossible, or there is no scored
-            decision.
+        DataError: a log of calls cannot be read, a column is absent, a value is impossible, or there is no
+            scored decision.
+        LogError: an event log cannot be opened or read. LogError is a RouterError, not a DataError.
         ProvenanceError: the bundle is missing or damaged.
     """
     manifest = read_manifest(bundle)
@@ -201,8 +202,9 @@ def evaluate_pool(
         inputs: {stage: folder} of the artifacts oracles, replay_problem and tuning. The policies are those of
             the first fold.
         data: decisions of the log.
-        policies: names. Empty takes all of the pool's that can be deployed.
-        rhos: empty takes all of the pool's.
+        policies: names. If empty, the policies of the pool that can be deployed are estimated; those that
+            need all models' outcomes (`is_deployable`) are left out.
+        rhos: cost sensitivities. If empty, all rhos of the pool are taken.
         notify: called with a message when a policy begins.
 
     Returns:
@@ -347,7 +349,8 @@ def logged_decisions(
         log: log to read. None takes `router.log` of the pool file, else the log of the deployed router.
 
     Raises:
-        DataError: there is no log, or it does not fit the pool.
+        DataError: the pool has no router, there is no log, or the log does not fit the pool.
+        LogError: an event log cannot be opened or read.
     """
     pool = pool_file.pool
     written = pool_file.log_file if log is None else log

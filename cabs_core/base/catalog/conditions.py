@@ -109,5 +109,12 @@ def condition_record(name: str) -> Condition:
 
 
 def condition_that_changes(name: str, what: Literal["splits", "labels", "stream"]) -> bool:
-    """Return True if the condition with a name changes the splits, the offline labels or the stream."""
+    """Return True if `what` is the part of a replay that the condition with a name changes.
+
+    Args:
+        what: splits, labels (the offline labels) or stream.
+
+    Raises:
+        PolicyError: as of `condition_record`.
+    """
     return condition_record(name).changes == what

@@ -78,6 +78,7 @@ class EventLog(EventReads):
     Raises:
         LogError: the log cannot be opened. Each method raises LogError if the log cannot be reached, read or
             written.
+        RouterError: the place is a PostgreSQL URL, and the extra is not installed.
 
     Examples:
         >>> from cabs_core import EventLog
@@ -97,14 +98,17 @@ class EventLog(EventReads):
 
     @classmethod
     def existing(cls, place: str | Path, *, read_only: bool = True) -> EventLog:
-        """Open the log at a place, which must exist.
+        """Open the log at a place, without making a new SQLite file.
+
+        In a PostgreSQL database, tables that do not exist yet are made.
 
         Args:
             read_only: True to never write to an SQLite file. A log in PostgreSQL is opened for writing
                 always.
 
         Raises:
-            RouterError: there is no log at this place.
+            RouterError: the place is no PostgreSQL URL, and there is no file.
+            LogError: the log cannot be opened.
         """
         if not is_postgres(place) and not Path(place).is_file():
             raise RouterError(
@@ -333,12 +337,12 @@ class EventLog(EventReads):
         self.database.transaction(lambda run: run(sql, (name, value)), append=True)
 
     def read_from(self, path: str | Path) -> None:
-        """Replace the contents of the log, which should be empty, by a copy of an SQLite file."""
+        """Replace the contents of this SQLite log, which should be empty, by a copy of an SQLite file."""
         self.database.read_from(path)
         self._id = ""
 
     def close(self) -> None:
-        """Close the connection. All events are committed already."""
+        """Close the connection. All events are committed already; those of ':memory:' are lost."""
         self.database.close()
 
 

@@ -27,7 +27,7 @@ def rounded_rho(rho: float) -> float:
     """Return a rho rounded to six significant digits, so that its partition key names it exactly.
 
     Raises:
-        ValueError: the rho is neither 0 nor from 1e-6 to 1e9.
+        ValueError: the rounded rho is neither 0 nor from 1e-6 to 1e9.
     """
     value = float(f"{float(rho):.{DIGITS}g}")
     if value == 0:

@@ -89,7 +89,8 @@ class Place:
         name: name of the column in the table. In a wide table it may hold `{model}`.
         rows: number of rows of a wide table, which are repeated for each of `models`.
         models: models of a wide table. Empty for any other table.
-        parts: `Table.parts`: (file, number of its first row, number of rows) of each file.
+        parts: `Table.parts`: (file, number of its first row, number of rows) of each file of a folder, or of
+            each stretch of a file without empty rows. Empty for one file without empty rows.
         given_unit: the unit, and the number of these units in a second or a USD, if something other than the
             column's name says it.
     """
@@ -123,14 +124,17 @@ class Place:
         return f"{name}, row {row}"
 
     def row(self, index: int) -> str:
-        """Return `row N` for a row of the column, with its file if the table has several."""
+        """Return `row N` for a row of the column, counted from 0, or `row N of FILE` if `parts` is not empty.
+
+        The file is thus named for a folder of files, and for one file that has empty rows.
+        """
         name, row = self._stands(index)
         if self.parts:
             return f"row {row} of {name}"
         return f"row {row}"
 
     def _stands(self, index: int) -> tuple[str, int]:
-        """Return the file of a row, and its number there."""
+        """Return the file of a row of the column, counted from 0, and the number of the row in this file."""
         index = index % self.rows if self.models else index
         for name, first, rows in self.parts:
             if index < rows:
@@ -179,8 +183,9 @@ def prompt_column(values: pd.Series, place: Place) -> pd.Series:
 def flat_chats(values: pd.Series) -> pd.Series:
     """Return the column with every chat replaced by the text by which the server would route the chat.
 
-    A chat is a list, a mapping or a text in JSON. Blocks that an agent's harness adds to a text are removed,
-    too. A chat without the text of a person becomes ''. Any other value stays as it is.
+    A chat is a list or mapping with messages, or a text that holds them as JSON. Blocks that an agent's
+    harness adds to a text are removed, too. A chat without the text of a person becomes ''. Any other value
+    stays as it is, such as JSON without messages.
     """
     if isinstance(values.dtype, pd.CategoricalDtype):
         kinds = pd.Series(values.cat.categories)
@@ -401,7 +406,8 @@ def _range_hint(scores: np.ndarray, score_range: tuple[float, float], wrong: int
     """Return advice on scores out of range. Empty if there is none.
 
     A few scores out of range count as slips, and the advice is to correct them. Of many, the advice is a
-    `score_range` that holds the smallest and the largest score.
+    usual `score_range` that holds the smallest and the largest score, such as [1, 5]. If no usual range fits
+    well, the advice is a range of the user's own.
 
     Args:
         wrong: number of scores out of range.

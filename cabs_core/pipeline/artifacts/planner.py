@@ -89,6 +89,10 @@ class Artifact(Protocol):
 def examine(artifact: Artifact, finding_of: Callable[[Artifact], Finding]) -> Finding:
     """Return the state of an artifact: the only rule of freshness.
 
+    The first input that is blocked, failed a check or is not fresh makes the artifact blocked or waiting.
+    Otherwise the artifact is stale if its recipe cannot be made, if its record cannot be read or names
+    another recipe, or if it has faults. It is missing if there is no record, and fresh in all other cases.
+
     Args:
         finding_of: returns the state of an input. The caller may remember states.
     """
@@ -245,8 +249,9 @@ class Chain:
         """Return {input stage: folder} of a target, every input verified down to the bytes of its files.
 
         Raises:
-            ProvenanceError: an input is missing, was made from other inputs or settings than those at hand,
-                or was altered; the message says what to refresh, first things first.
+            ProvenanceError: an input is missing, failed a check, was made from other inputs or settings than
+                those at hand, or was altered; the message says what to correct or refresh, first things
+                first.
         """
         status = self.status(target)
         if status.state == "blocked":
@@ -313,7 +318,12 @@ class Chain:
 
     @cached_property
     def _older_figures(self) -> OlderData | None:
-        """The value of `older_figures`, for which all artifacts of the pool are examined."""
+        """The value of `older_figures`, remembered until `forget`.
+
+        Figures are made from the stages `replay_problem` and `tuning` and from the replays of the tuned
+        policies (of all policies if none is tuned), or from the stage `off_policy` of a pool that is a log.
+        These artifacts and their inputs are examined, and no others.
+        """
         if self.pool.logged:
             return self.older_data([self.stage("off_policy")])
         played = self.over(self.tuned)
