@@ -43,7 +43,8 @@ class CabsResource(dg.ConfigurableResource[Any]):
         The process locks a file until it ends. A run whose file is no longer locked has been killed and is
         marked as failed. If a code server launched the process, a thread also ends it when the run goes on
         after somebody pressed Terminate. Nothing happens outside of a run, or in a process that only executes
-        a step of the run.
+        a step of the run. With the executors `multiprocess` and `ray` nothing happens at all, since Dagster
+        then initialises resources only in the processes of the steps.
         """
         if context.run is None or context.instance is None:
             return
@@ -58,7 +59,11 @@ class CabsResource(dg.ConfigurableResource[Any]):
         return Places(self.home, self.pools, self.artifacts_url)
 
     def store(self) -> ArtifactStore:
-        """Open the artifact store at `artifacts_url`, or where the environment says if that is empty."""
+        """Open the artifact store at `artifacts_url`.
+
+        If that is empty, the store lies where the code that runs has its artifacts: at the places of its
+        location (`names.Location.active`), or else where the environment says.
+        """
         return ArtifactStore(self.artifacts_url)
 
     def chain(self, pool: str, policies: Sequence[str] = ()) -> Chain:

@@ -23,10 +23,14 @@ _USUAL = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None))) | {
 
 
 class JsonFormatter(logging.Formatter):
-    """A formatter of records as JSON objects: time (UTC), level, logger, message, request_id, and `extra`."""
+    """A formatter of records as JSON objects.
+
+    The fields are time (UTC), level, logger, message, and the fields of the logging call's `extra`. Added are
+    request_id if a request is being answered, and exception (the traceback) if the record has one.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the record as one line."""
+        """Return the record as one line of JSON."""
         when = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         entry: dict[str, Any] = {
             "time": f"{when}.{int(record.msecs):03d}Z",
@@ -44,7 +48,7 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """A formatter of records as text for people.
+    """A formatter of records as text for people: time (UTC), level, message, and the request's id if any.
 
     Line breaks are escaped and tracebacks are indented, so no text of a caller or a provider begins a line.
     """
@@ -65,7 +69,7 @@ def log_config(form: str) -> dict[str, Any]:
     """Return settings for `logging.config.dictConfig` of uvicorn and the server.
 
     Args:
-        form: `json` or `text`.
+        form: `json` takes `JsonFormatter`; `text`, or any other word, takes `TextFormatter`.
     """
     kind = JsonFormatter if form == "json" else TextFormatter
     loggers = {

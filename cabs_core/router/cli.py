@@ -146,15 +146,17 @@ def log() -> None:
     type=click.FloatRange(min=0.0),
     required=True,
     metavar="DAYS",
-    help="Age in days from which decisions without a score are removed.",
+    help="Age in days from which rows are removed.",
 )
 @ROUTER
 @LOG
 def compact(older_than: float, folder: Path | str, log: str | None) -> None:
-    """Remove old decisions that were never scored, kept turns, and scores that were taken back.
+    """Remove rows older than DAYS: decisions without a score, kept turns, and decisions that were taken back.
 
-    The learnt state and all estimates stay as they are, since scored decisions, counts and costs stay. A
-    removed decision can no longer be scored. Servers may run meanwhile.
+    A score that was taken back is removed with its decision alone. Rows of a conversation that went on within
+    the last DAYS stay, unless they were taken back. The learnt state and all estimates stay as they are,
+    since scored decisions, counts and costs stay. A removed decision can no longer be scored. Servers may run
+    meanwhile.
     """
     import time
 

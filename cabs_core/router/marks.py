@@ -92,7 +92,9 @@ def played_and_marked(pmf: np.ndarray, share: float) -> np.ndarray:
 
 
 def queue(log: EventLog, limit: int, *, caller: str | None = None) -> list[dict[str, Any]]:
-    """Return the newest decisions whose score is wanted and has not come.
+    """Return the newest decisions whose score is wanted and has not come, newest first.
+
+    Decisions whose call failed, was refused or never began are left out.
 
     Args:
         log: event log of the router.

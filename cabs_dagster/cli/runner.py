@@ -65,7 +65,11 @@ class CommandRunner(ChainRunner):
         loaded already, since DuckDB prints a warning if its objects are not searched.
 
         Args:
-            first: see `ChainRunner.make_results`.
+            first: the pool whose report is made although other parts of the pool are due or under way. Empty:
+                no pool comes first.
+
+        Raises:
+            RunFailed: a run failed.
         """
         if "duckdb" not in sys.modules:
             gc.freeze()

@@ -70,8 +70,8 @@ def train_network(
     """Train and return the network of the best validation epoch (in evaluation mode, on the CPU) and the log.
 
     The stopping criterion is the sum over accuracy, propagation and cost of the validation squared error,
-    relative to that of the train means, whatever the loss. Training ends after `patience` epochs in which it
-    does not fall.
+    relative to that of the train means, whatever the loss. Training ends after `patience` epochs in a row in
+    which it does not fall, or after `max_epochs`.
 
     Args:
         loss: key of `SCORE_LOSSES`.

@@ -45,15 +45,21 @@ class RandomPolicy(CompiledPolicy):
         """Do nothing: there is nothing to prepare."""
 
     def parts(self, lane: Lane | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Return the keys of the policy's random numbers, and an array [K] for the kernel's pmf.
+
+        A replay and a single request take the same parts, so `lane` is not used.
+        """
         return self.keys, np.empty(len(self.arms))
 
     def data(self, stream: Stream) -> None:
         """Return None, because the policy reads nothing."""
 
     def reads(self) -> Reads:
+        """Return a `Reads` without any field: the policy reads nothing of a request."""
         return Reads()
 
     def choose(self, request: Request) -> Choice:
+        """Return an available arm, drawn uniformly, with its probability and the pmf [K] of all arms."""
         rho = self.rho_of(request)
         mask = self.mask(request)
         parts = self.parts()

@@ -55,7 +55,7 @@ def restricted_load(path: Path, allowed: frozenset[tuple[str, str]]) -> Any:
         allowed: module and name of each allowed global.
 
     Raises:
-        DataError: the pickle asks for anything else, or is damaged.
+        DataError: the pickle asks for anything else, or the file is damaged or cannot be read.
     """
 
     class Restricted(pickle.Unpickler):

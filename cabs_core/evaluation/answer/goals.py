@@ -9,6 +9,10 @@ asked for. An option is confirmed if all conditions of the goal hold beyond nois
 the choice is the one of largest worth if the goal has a value, else the cheapest one if it has a quality,
 else the one of highest quality. `choose_router_for_goal` picks the router of a fold by the same rule, from
 other prompts than the router is tested on.
+
+"Today's model" is the model that is used today. In a log without such a model it is the log's own choices,
+which then are an option, too. In another table without such a model, options are compared with the model of
+the highest mean score, and no option has the rung keep.
 """
 
 import math
@@ -53,8 +57,9 @@ class Condition:
 
     Attributes:
         name: quality, budget, latency, value, or tolerance (not worse than today's beyond the tolerance).
-        found: estimate of the option. By `name` it is a score or a share of the named model's quality, USD a
-            month, a share of answers in time, worth in USD a request above today's, or a difference in score.
+        found: estimate of the option, NaN if there is none. By `name` it is a score or a share of the named
+            model's quality, USD a month, a share of answers in time, worth in USD a request above today's, or
+            a difference in score.
         target: limit of the condition, in the same unit.
         p_value: one-sided p-value of the hypothesis that the condition does not hold.
     """
@@ -77,8 +82,8 @@ class GoalFound:
         conditions: conditions of the goal, tested on this option.
         quality: mean score.
         usd_per_1000: USD of 1,000 requests.
-        difference: mean score less that of today's model, with its two-sided 95 % interval from `low` to
-            `high`.
+        difference: mean score less that of today's model, with its two-sided interval from `low` to `high`.
+            The confidence of the interval is 1 - `AnswerOptions.level`, 95 % by default.
     """
 
     choice: str
@@ -232,9 +237,9 @@ def _p_value(conditions: Sequence[Condition]) -> float:
 
 
 def _today_fits(goal: Goal, tried: Sequence[_Tried], clusters: np.ndarray) -> bool:
-    """Return True if today's model is more likely within the goal's budget than not.
+    """Return True if today's model, or the log that is used today, is more likely within budget than not.
 
-    Return False if nothing is used today, or if the goal has no budget.
+    Return False if neither is among `tried`, or if the goal has no budget.
     """
     keep = next((option for option in tried if option.rung == KEEP), None)
     return keep is not None and _budget(goal, keep, clusters).p_value < 0.5
@@ -244,7 +249,8 @@ def _compared_with(goal: Goal, table: ScoredTable, reference: int | None) -> set
     """Indices of the models that options are compared with, which are no options themselves.
 
     They are the model `reference`, which the goal's quality is a share of, and, if the goal has a value,
-    today's model. A log has no such model of today.
+    today's model. If no model is used today, the second one is the model of the highest mean score. If the
+    log's own choices are used today, there is no second one.
     """
     found = set()
     if reference is not None:
@@ -279,7 +285,10 @@ def _named(goal: Goal, table: ScoredTable) -> int | None:
 def _tried(
     table: ScoredTable, rules: Decisions | None, routers: Sequence[Decisions], options: AnswerOptions
 ) -> list[_Tried]:
-    """Compare every model, rules, routers, and the log's choices if used today, with today's system."""
+    """Compare every model, rules, routers, and the log's choices if used today, with today's system.
+
+    Without a system of today the comparison is with the model of the highest mean score.
+    """
     has_today = table.today is not None
     named = [
         (KEEP if has_today and j == table.today else SWITCH, Decisions(name, table.single(j)))
@@ -364,7 +373,8 @@ def _budget(goal: Goal, option: _Tried, clusters: np.ndarray) -> Condition:
     """Condition that a mean request costs no more than the budget allows.
 
     The test is a score test of the budget that each request leaves over. It allows for one call that is
-    dearer than any in the table (`_UNSEEN`, `_DEARER`).
+    dearer than any in the table (`_UNSEEN`, `_DEARER`). The p-value is 1 if the goal has no budget or the
+    costs are not known, and 0 if every request of the option is free.
     """
     if goal.budget_per_month is None or goal.requests_per_month is None:
         return Condition("budget", math.nan, math.nan, 1.0)
@@ -384,7 +394,10 @@ def _budget(goal: Goal, option: _Tried, clusters: np.ndarray) -> Condition:
 
 
 def _latency(goal: Goal, option: _Tried, table: ScoredTable) -> Condition:
-    """Condition that at least the share `goal.share` of answers comes within `goal.latency` seconds."""
+    """Condition that at least the share `goal.share` of answers comes within `goal.latency` seconds.
+
+    Answers without a known latency do not count.
+    """
     assert table.latencies is not None
     assert goal.latency is not None
     known = table.answered & ~np.isnan(table.latencies)
