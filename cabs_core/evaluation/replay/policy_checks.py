@@ -1,7 +1,7 @@
 """Checks that a policy keeps the contract of a replay, on a short synthetic problem."""
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache
 from itertools import pairwise
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -36,7 +36,7 @@ def check_replay(name: str, options: dict[str, Any]) -> None:
         check(name, options)
 
 
-@lru_cache(maxsize=1)
+@cache
 def _problem() -> ReplayProblem:
     """Return the synthetic problem of all checks, with `ROUNDS` queries and 4 arms."""
     return synthetic_problem(n=ROUNDS, K=4, d=5, seed=3, offline=60, pool="check")
@@ -178,7 +178,7 @@ def _online(name: str, options: dict[str, Any]) -> None:
 def _options(name: str, options: dict[str, Any]) -> None:
     """Check that an unknown option is an error."""
     try:
-        policy_class(name).parse(name, {**options, "no_such_option": 1})
+        policy_class(name).parse(name, {**options, "no_such_option": None})
     except PolicyError:
         return
     raise PolicyError(f"{name}: an unknown option is taken without an error")

@@ -126,6 +126,14 @@ class Fading(Restless):
             lane.propensities[start:stop] *= 0.5
 
 
+class Newborn(Restless):
+    """Loaded after its first round, it plays the next arm; later it can be loaded."""
+
+    def run(self, stream, lane, start, stop):
+        self.loaded = self.loaded and start == 1
+        super().run(stream, lane, start, stop)
+
+
 class TwoFaced(RandomPolicy):
     """Online it plays the next arm."""
 
@@ -194,6 +202,7 @@ def played_as(monkeypatch, cls, **record):
         (Careless, "it plays an arm that has disappeared"),
         (Forgetful, "its round is 70 after 120 rounds"),
         (Restless, "saved and loaded after round 1 and 50, it plays otherwise than without a break"),
+        (Newborn, "saved and loaded after round 1 and 50, it plays otherwise than without a break"),
         (Fading, "saved and loaded after round 1 and 50, it plays otherwise than without a break"),
         (TwoFaced, "decide plays otherwise than run"),
         (Modest, "propensities of decide and run differ by 2.5e-06"),
