@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import re
+import sys
 import threading
 import tracemalloc
 import weakref
@@ -289,6 +290,20 @@ def test_large_bodies_of_a_key_wait_in_turn_and_others_do_not(monkeypatch):
     asyncio.run(work())
 
 
+def test_a_key_may_fill_its_room_to_the_last_byte_and_a_refusal_names_the_room(monkeypatch):
+    monkeypatch.setattr(limits, "BODY_SECONDS", 0.05)
+
+    async def work():
+        room = KeyedBytes(3 << 20)
+        async with room.take("a", 2 << 20), room.take("a", 1 << 20):
+            assert room.taken["a"] == 3 << 20
+            with pytest.raises(Refused, match="under way have 3 MiB"):
+                async with room.take("a", 1):
+                    pass
+
+    asyncio.run(work())
+
+
 @pytest.mark.parametrize("name", ["text", "messages"])
 def test_a_large_decision_waits_for_the_thread_of_large_bodies_and_a_small_one_does_not(place, name):
     free = threading.Event()
@@ -350,6 +365,20 @@ def test_what_failed_work_had_read_is_let_go_before_garbage_is_collected():
         assert held() is None
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("platform", ["linux", "darwin"])
+def test_a_process_has_threads_take_turns_often_and_glibc_give_freed_blocks_of_a_mib_back(
+    monkeypatch, platform
+):
+    intervals, settings = list[float](), list[tuple[int, int]]()
+    monkeypatch.setattr(sys, "platform", platform)
+    monkeypatch.setattr(sys, "setswitchinterval", intervals.append)
+    libc = SimpleNamespace(mallopt=lambda *setting: settings.append(setting))
+    monkeypatch.setattr(limits.ctypes, "CDLL", lambda name: libc)
+    limits.prepare_process()
+    assert intervals == [0.001]
+    assert settings == ([(-3, 1 << 20)] if platform == "linux" else [])  # M_MMAP_THRESHOLD of malloc.h
 
 
 # -- what upstreams write ------------------------------------------------------------------------------------
