@@ -156,7 +156,10 @@ def _record_change(context: dg.AssetExecutionContext, found: dict[str, Any]) -> 
 
 
 def _observed(context: dg.AssetExecutionContext, why: str, found: dict[str, Any]) -> dg.ObserveResult:
-    """Return an observation of the deployed router: its id as the data version, and what the run found."""
+    """Return an observation of the deployed router with what the run found.
+
+    The data version is the id of the router, or `none` if no router is deployed.
+    """
     context.log.info(why)
     deployed = _deployed_id(pool_of(context))
     return dg.ObserveResult(
@@ -178,9 +181,10 @@ def _observed(context: dg.AssetExecutionContext, why: str, found: dict[str, Any]
     )
 )
 def off_policy(context: dg.AssetExecutionContext, config: StageConfig) -> Iterator[Any]:
-    """Make the asset, or observe why the log is too small.
+    """Make the asset, or observe the DataError of a log that cannot be used, such as one that is too small.
 
-    The run fails instead if the log is the pool's source, or in the job that evaluates the router's log.
+    The run fails instead if the log is the pool's source, in the job that evaluates the router's log, or with
+    another error than a DataError.
     """
     with guarded():
         cabs = cabs_of(context)

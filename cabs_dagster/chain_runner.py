@@ -155,9 +155,10 @@ class ChainRunner(ABC):
             self.notify("marts, report, leaderboard: nothing changed")
 
     def deploy_pool(self, pool_file: PoolFile) -> dict[str, Any]:
-        """Make what is due of the pool's collection and stages, then compare and promote its router.
+        """Make what is due of the pool's collection and stages, then compare and deploy its router.
 
-        Calls that the collection lacks are paid for if `pays` is True.
+        The new router takes the place of the deployed one unless it is worse. Calls that the collection lacks
+        are paid for if `pays` is True.
 
         Returns:
             The findings of the comparison, as `stages.deployment.deploy` gives them.
@@ -193,7 +194,8 @@ class ChainRunner(ABC):
         are made first.
 
         Raises:
-            RunFailed: a run failed, or calls would have to be paid for.
+            RunFailed: a run failed; or `kinds` is `OF_ONE_POOL`, and calls are due for which the runner does
+                not pay.
         """
         if not self.pays and kinds == OF_ONE_POOL:
             self._require_nothing_to_pay(pool_file.pool.name)

@@ -37,8 +37,11 @@ _DECISION_FIELDS = ("available", "rho", "budget", "call_id")
 async def decide(request: Request) -> Response:
     """POST /v1/decision {text or messages, available, rho, budget, call_id}: choose a model without a call.
 
+    The field `budget` belongs to `text`.
+
     Raises:
-        RouterError: a field is unknown or has a wrong type, or there is nothing to route.
+        RouterError: a field is unknown or has a wrong type, a budget comes with messages, a model is unknown,
+            no model is within the budget, or there is nothing to route.
         Refused: no model is at the provider that stores the conversation.
     """
     content, body = await _read_json(request)
@@ -101,7 +104,11 @@ async def _read_json(request: Request) -> tuple[bytes, dict[str, Any]]:
 
 
 def _check_fields(body: dict[str, Any]) -> None:
-    """Raise RouterError if the body of a decision has an unknown field or one of a wrong type."""
+    """Raise RouterError if the body of a decision has an unknown field, or a budget without a text.
+
+    Of the types, only those of `available` and `call_id` are checked here. The router checks `text`, `rho`
+    and `budget`.
+    """
     unknown = sorted(set(body) - {"text", *chat_requests.FIELDS, *_DECISION_FIELDS})
     if unknown:
         raise RouterError(
@@ -114,6 +121,8 @@ def _check_fields(body: dict[str, Any]) -> None:
         raise RouterError("available: expected a list of models")
     if body.get("call_id") is not None and not isinstance(body["call_id"], str):
         raise RouterError("call_id: expected text")
+    if body.get("budget") is not None and "text" not in body:
+        raise RouterError("budget: it goes with text, and a decision for messages takes rho")
 
 
 def _available_models(
@@ -125,7 +134,7 @@ def _available_models(
         allowed: models that the header `x-cabs-models` names, or None.
 
     Raises:
-        RouterError: `available` names a model that the router does not have.
+        RouterError: `available` is empty or names a model that the router does not have.
     """
     available: list[str] | None = body.get("available")
     router.mask(available)  # raises an error for unknown names
@@ -168,6 +177,9 @@ async def _choose_for_conversation(
 async def feedback(request: Request) -> Response:
     """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}: record a score.
 
+    The answer has status 409 if the decision has another score under this key (without a key: of this
+    caller), or if the key was used for another decision. Nothing is recorded then.
+
     Raises:
         RouterError: a field is unknown or wrong, or the client may not name a cost.
         UnknownDecision: the caller has no such decision.
@@ -209,7 +221,7 @@ async def retract(request: Request) -> Response:
     most `RELEARN_SECONDS`.
 
     Raises:
-        RouterError: a field is unknown.
+        RouterError: a field is unknown, or the body does not name exactly one decision.
         UnknownDecision: the caller has no such decision.
     """
     _, body = await _read_json(request)

@@ -97,6 +97,7 @@ class FoldData:
 
         In a log one model answered each prompt, and the outcomes of the others are predicted. With several
         folds they are predicted from the fold's own train prompts, so that no test prompt influences a fit.
+        With one fold, and for a table that is not from a log, the outcomes are those of `table`.
         """
         if len(self.splits) == 1 or self.table.answered is None:
             return self.table

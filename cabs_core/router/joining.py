@@ -195,10 +195,10 @@ def add_model(
         if model.free:
             prior = replace(prior, cost=0.0)
         grown = replace(oracles, arms=[*router.arms, model.name], arm_map=trained.added(prior))
-        means = _means(router, trained, prior, scored)
+        index = _most_alike(router, trained, prior, model)
+        means = _means(router, trained, prior, scored, index)
         entry: dict[str, Any] = {"name": model.name, **means, "free": model.free}
-        nearest = model.like or router.arms[int(np.argmax(trained.weights @ prior.weights))]
-        _add_arm(router, model, vectors, nearest, entry["mean_cost"])
+        _add_arm(router, model, vectors, router.arms[index], entry["mean_cost"])
         if scored is not None and vectors is not None and router.learner.policy.algorithm.learns:
             _teach(router, grown, model.name, scored, vectors)
         state = router.learner.cost_factors.state()
@@ -300,6 +300,9 @@ def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder
 
     A log that was opened here is closed without a checkpoint: the state of the old models is of no use to the
     new bundle.
+
+    Raises:
+        RouterError: the log is in memory, or there is no router at the folder.
     """
     if str(log.place if isinstance(log, EventLog) else log) == ":memory:":
         raise RouterError("the log is in memory: models come and go where it is a file or a database")
@@ -318,8 +321,8 @@ def _opened(folder: str | Path, log: str | Path | EventLog, encoder: TextEncoder
 def _check_name(router: Router, name: Any) -> None:
     """Raise RouterError unless the router can take in a model of this name.
 
-    The name is a printable text without spaces at its ends, is no model of the router, and is not `cabs` or
-    `cabs-rho-...`, which name the router itself.
+    The name is a printable text of 1 to `_LONGEST_NAME` characters without spaces at its ends, is no model of
+    the router, and is not `cabs` or `cabs-rho-...`, which name the router itself.
     """
     is_name = isinstance(name, str) and name and name == name.strip() and name.isprintable()
     if not is_name or len(name) > _LONGEST_NAME:
@@ -357,7 +360,6 @@ def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray
         RouterError: the router has no model `model.like`.
     """
     scored = model.scored
-    prices = model.prices
     if scored is not None and vectors is not None:
         lengths = np.array([float(len(prompt)) for prompt in scored.prompts])
         oracles = router.heads.oracles
@@ -366,43 +368,59 @@ def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray
         expected = oracles.trained_costs(vectors, lengths) @ prior.weights
         if scored.costs is not None and expected.mean() > 0:
             return replace(prior, cost=float(scored.costs.mean() / expected.mean()))
-        return replace(prior, cost=_price_ratio(router, trained, prior, model))
+        return replace(prior, cost=_cost_factor(router, trained, prior, model))
     like = model.like
     if like is None or like not in router.arms:
         raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
     index = router.arms.index(like)
-    cost = float(trained.costs[index])
-    if model.name in prices and prices.get(like, 0.0) > 0.0:
-        cost = cost * prices[model.name] / prices[like]
-    return Likeness(trained.weights[index], float(trained.offsets[index]), cost)
+    prior = Likeness(trained.weights[index], float(trained.offsets[index]))
+    return replace(prior, cost=_cost_factor(router, trained, prior, model))
 
 
-def _price_ratio(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
-    """Return the price of a new model divided by that of the router's model most like it.
+def _most_alike(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> int:
+    """Return the index of the router's model that a new model resembles most.
 
-    The ratio is 1 if one of the two prices is unknown, or if the price of the router's model is 0.
+    It is the model `model.like`, if one is named, or else the model whose mixture of trained models has most
+    in common with that of the prior.
+    """
+    if model.like is not None:
+        return router.arms.index(model.like)
+    return int(np.argmax(trained.weights @ prior.weights))
+
+
+def _cost_factor(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
+    """Return the factor of predicted costs of a new model, as in `Likeness.cost`, by its price.
+
+    The factor is that of the router's model most like it, times the ratio of the two prices. The ratio counts
+    as 1 if one of the prices is unknown, or if the price of the router's model is 0.
     """
     prices = model.prices
-    anchor = int(np.argmax(prior.weights))
-    nearest = next((a for a, k in zip(router.arms, trained.anchors, strict=True) if k == anchor), None)
-    if nearest is None or model.name not in prices or not prices.get(nearest):
-        return 1.0
-    return prices[model.name] / prices[nearest]
+    index = _most_alike(router, trained, prior, model)
+    factor = float(trained.costs[index])
+    price = prices.get(router.arms[index], 0.0)
+    if model.name in prices and price > 0.0:
+        return factor * prices[model.name] / price
+    return factor
 
 
-def _means(router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None) -> dict[str, float]:
+def _means(
+    router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None, index: int
+) -> dict[str, float]:
     """Return `mean_score` and `mean_cost` (USD a call) of a new model, for the bundle's manifest.
 
-    Each mean is that of its scored prompts, if they have it, or else that of the router's model most like it,
-    changed as the prior says.
+    Each mean is that of its scored prompts, if they have it. If not, it is the mean of the router's model
+    most like it, changed as the prior of the new model differs from that of this model.
+
+    Args:
+        index: index of the router's model most like the new one.
     """
-    score = 0.0
-    cost = 0.0
-    nearest = int(np.argmax(prior.weights))
-    for arm, anchor in zip(router.manifest.arms, trained.anchors, strict=True):
-        if int(anchor) == nearest:
-            score = float(arm["mean_score"]) + prior.offset
-            cost = float(arm["mean_cost"]) * prior.cost
+    arm = router.manifest.arms[index]
+    score = float(arm["mean_score"]) + prior.offset - float(trained.offsets[index])
+    factor = float(trained.costs[index])
+    if factor > 0.0:
+        cost = float(arm["mean_cost"]) * prior.cost / factor
+    else:
+        cost = 0.0
     if scored is not None:
         score = float(scored.scores.mean())
         if scored.costs is not None:

@@ -512,6 +512,15 @@ def test_a_decision_takes_so_many_scores_and_no_more(place):
         assert statuses == [200] * MOST_SCORES + [400]
 
 
+def test_a_budget_goes_with_text_alone(place):
+    messages = [{"role": "user", "content": "two?"}]
+    with client(place) as c:
+        refused_ = c.post("/v1/decision", json={"messages": messages, "budget": 0.1})
+        assert refused_.status_code == 400 and "budget" in refused_.text
+        for body in ({"messages": messages, "budget": None}, {"text": "two?", "budget": 0.1}):
+            assert c.post("/v1/decision", json=body).status_code == 200
+
+
 def test_reasons_that_differ_in_a_number_are_one(place):
     with client(place) as c:
         ids = [c.post("/v1/decision", json={"text": "two?"}).json()["id"] for _ in range(4)]

@@ -113,13 +113,14 @@ def solve_kernel(
     """Solve one instance from compiled code, without allocation and without the GIL.
 
     losses [K], graph [K, K] and p_out [K] are C-contiguous float64; graph[i, j] > 0 when playing i reveals j,
-    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The values of losses and
-    graph are not checked. The best point found, always a valid distribution, is written to p_out.
+    with a positive diagonal; gamma > 0; workspace comes from `make_workspace(K)`. The best point found,
+    always a valid distribution, is written to p_out.
 
     Returns:
-        (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. Nothing is raised: a
-        copy of a workspace, a workspace made for another K, a gamma that is not positive and finite, or
-        losses that are not finite give the uniform p, gap = inf and False.
+        (gap, iterations, certified): `gap` bounds F(p) - F*, certified means gap <= tol. No value raises an
+        error. A copy of a workspace, a workspace made for another K, a graph or p_out of another size, a
+        gamma that is not positive and finite, and losses or a graph that are not finite give the uniform p,
+        gap = inf and False.
     """
     arms = losses.size
     matches = workspace.size > HEADER and workspace[MAGIC] == MAGIC_VALUE and workspace[ARMS] == arms

@@ -96,7 +96,8 @@ def read_logged(pool_file: PoolFile) -> RawOutcomes:
 def receipt_of_pool(pool_file: PoolFile) -> Receipt | None:
     """Return the receipt of a pool's log, also of a log that is too small for a pool.
 
-    Return None if the pool's source is no log or the event log of a router, which has no receipt.
+    Return None if the pool is no pool of a log, or if its source is the event log of a router, which has no
+    receipt.
 
     Raises:
         DataError: the log cannot be read.
@@ -157,7 +158,7 @@ def costs_by_price(log: Log, prices: Mapping[str, CallPrice]) -> np.ndarray:
 
 
 def _notes_on_missing_prices(log: Log, prices: Mapping[str, CallPrice], *, all_calls: bool) -> list[str]:
-    """Return a note for every tier or search that calls name and their price lacks.
+    """Return a note for every tier or search that calls of a model name and the price of the model lacks.
 
     Args:
         log: the calls.
@@ -197,7 +198,10 @@ def _advice_on_price(words: str) -> str:
 
 
 def notes_on_unit(log: Log, by_price: np.ndarray) -> list[str]:
-    """Return a note if the costs of a log may be in another unit than USD.
+    """Return a list with a note if the costs of a log may be in another unit than USD, else an empty list.
+
+    The median cost is compared with the median by the pool's prices. Without prices, a median too high for
+    any usual call gives the note (`doubt_of_costs`).
 
     Args:
         log: n calls.
@@ -247,9 +251,9 @@ def event_frame(path: Path) -> pd.DataFrame:
     """Return the decisions of an event log as a tidy frame.
 
     Turns of a conversation that kept an earlier decision's model are no decisions. Score and cost are those
-    of a decision's first reward. They are missing for a decision without a reward, and for a decision that
-    was not marked where others were (`router.marks`), since its probability is not known. The propensity of a
-    marked decision is its probability among the marked ones.
+    of a decision's first reward that was not taken back. They are missing for a decision without such a
+    reward, and for a decision that was not marked where others were (`router.marks`), since its probability
+    is not known. The propensity of a marked decision is its probability among the marked ones.
 
     Raises:
         DataError: the log holds no decision, or decisions without their prompt.

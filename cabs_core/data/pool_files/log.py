@@ -15,7 +15,12 @@ from cabs_core.data.pool_files.strict import Strict
 
 
 class LogSource(Strict):
-    """Section `source` of a pool of a log: the log of calls, and how the log is written."""
+    """Section `source` of a pool of a log: the log of calls, and how the log is written.
+
+    `scores` is a file of scores for spans, runs or traces of the log. `rows` is the dotted path to the rows
+    in a JSON document. `score_words` gives the score that a word in the log stands for. `adaptive` is True
+    if the policy that drew the models learnt while the log was written, which estimates then allow for.
+    """
 
     kind: Literal["logs"]
     #: an event log (SQLite), a table, or the log of another tool; relative to CABS_DATA_DIR or the pool file
@@ -60,6 +65,7 @@ class LogPool(Pool):
     missing: Literal["drop_queries", "error", "price"] = "drop_queries"
 
     def _faults(self) -> Iterator[str]:
+        """Yield the faults of every pool, then those of prices, constant costs and the range of scores."""
         yield from super()._faults()
         yield from faults_of_prices(self.prices, self.cost_per_call, self.missing)
         yield from faults_of_range(self.score_range)

@@ -6,6 +6,7 @@ import re
 import shutil
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from cabs_core.base.errors import DataError, PolicyError, RouterError
 from cabs_core.data.events.log import EventLog
 from cabs_core.evaluation.ope.data import LoggedData, read_events
 from cabs_core.evaluation.ope.evaluate import evaluate
+from cabs_core.router import joining
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.joining import MEAN_GAIN, WORST_LOSS, NewModel, Scored, add_model, remove_model
 from cabs_core.router.options import RouterOptions
@@ -194,6 +196,36 @@ def test_a_model_like_another_has_its_scores_at_the_price_of_its_own(placed, log
     made = router.route(test_prompts[0])
     assert made.scores["twin"] == pytest.approx(made.scores[first.arms[1]])
     assert made.costs["twin"] == pytest.approx(2 * made.costs[first.arms[1]])
+
+
+def test_a_model_like_one_that_joined_has_the_means_of_that_one(placed, log, test_prompts):
+    folder = placed()
+    add_model(folder, NewModel("joined", scored=scored(test_prompts[:30], 0.9, 2e-2)), log=log)
+    add_model(folder, NewModel("twin", like="joined", prices={"joined": 1e-3, "twin": 2e-3}), log=log)
+    add_model(folder, NewModel("third", like="twin"), log=log)
+    arms = {arm["name"]: arm for arm in Router.load(folder, log=log).manifest.arms}
+    assert arms["twin"]["mean_score"] == arms["third"]["mean_score"] == pytest.approx(0.9)
+    assert arms["twin"]["mean_cost"] == arms["third"]["mean_cost"] == pytest.approx(4e-2)
+
+
+def test_a_model_costs_as_much_as_the_only_one_like_it_whose_trained_model_is_gone(placed, log, test_prompts):
+    folder = placed()
+    trained = Router.load(folder, log=log)
+    joined = scored(test_prompts[:30], 0.9, 2e-2)
+    gone = next(arm for arm in trained.arms if arm != trained.manifest.fallback)
+    prices = {gone: 1e-3, "heir": 5e-3}
+    add_model(folder, NewModel("heir", like=gone, prices=prices), log=log)
+    remove_model(folder, gone, log=log)
+    router = Router.load(folder, log=log)
+    anchors = router.heads.oracles.arm_map
+    like_gone = Likeness(anchors.weights[router.arms.index("heir")])
+    model = NewModel("new", scored=Scored(joined.prompts, joined.scores))
+    assert joining._cost_factor(router, anchors, like_gone, model) == pytest.approx(5.0)
+    priced = replace(model, prices={"heir": 5e-3, "new": 1e-3})
+    assert joining._cost_factor(router, anchors, like_gone, priced) == pytest.approx(1.0)
+    index = joining._most_alike(router, anchors, like_gone, model)
+    means = joining._means(router, anchors, replace(like_gone, cost=5.0), None, index)
+    assert means["mean_cost"] == pytest.approx(router.manifest.arms[index]["mean_cost"])
 
 
 @pytest.mark.slow
