@@ -2,7 +2,7 @@
 
 import gc
 
-#: number of new objects between two collections; Python's default is 700
+#: number of new objects between two collections; Python's default is 700 or 2,000, by version
 OBJECTS_BETWEEN_COLLECTIONS = 50_000
 
 
