@@ -401,6 +401,20 @@ def test_a_failure_that_goes_on_is_told_again_after_a_day(instance, monkeypatch)
     assert not LOGGED
 
 
+def test_a_failed_run_that_gets_a_tag_after_its_end_is_not_told_again_after_a_day(
+    instance, monkeypatch
+) -> None:
+    cursor = alert(instance, None, AlertResource())
+    run = broken_job.execute_in_process(instance=instance, raise_on_error=False)
+    cursor = alert(instance, cursor, AlertResource())
+    assert len(LOGGED) == 1
+    instance.add_run_tags(run.run_id, {"looked": "at"})
+    later = time.time() + 86_401
+    monkeypatch.setattr("time.time", lambda: later)
+    alert(instance, cursor, AlertResource())
+    assert not LOGGED
+
+
 def fail_runs(instance: dg.DagsterInstance, partitions: list[str]) -> None:
     """Let a run of each partition fail."""
     for partition in partitions:

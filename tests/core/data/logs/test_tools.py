@@ -489,6 +489,20 @@ def test_the_providers_own_cost_stands_where_there_is_no_other(tmp_path: Path) -
     assert np.isnan(foreign.frame["cost"][0]) and any("currency" in note for note in foreign.receipt.notes)
 
 
+def test_the_currency_of_a_usage_block_says_nothing_about_a_cost_of_the_log(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 9, "completion_tokens": 3, "cost": "0.004"}
+    log = read(tmp_path, [PLAIN | {"usage": usage | {"currency": "CNY"}}])
+    assert log.frame["cost"].tolist() == [0.01] and len(log.receipt.notes) == 1
+    assert len(read(tmp_path, [UNPRICED | {"usage": usage}]).receipt.notes) == 1
+
+
+def test_unread_fields_that_say_how_a_call_ended_are_named_up_to_200_characters(tmp_path: Path) -> None:
+    parts = {f"step{i:02}": {"error": "none"} for i in range(30)}
+    note = read(tmp_path, [PLAIN | parts]).receipt.notes[1]
+    assert note.startswith("not read, though their names say how a call ended: step00.error, step01.error")
+    assert note.endswith("step13.error and 16 others")
+
+
 def test_rounded_probabilities_are_divided_by_their_sum(tmp_path: Path) -> None:
     rows = [PLAIN | {"pmf": {"m": 0.333, "n": 0.333, "o": 0.333}}, PLAIN | {"pmf": {"m": 0.5, "n": 0.4}}]
     log = read(tmp_path, rows)
