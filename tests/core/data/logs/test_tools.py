@@ -314,10 +314,11 @@ def test_costs_in_another_currency_are_counted_once_each(tmp_path: Path) -> None
         PLAIN | {"cost_currency": None, "currency": "CNY"},
         PLAIN | {"cost_currency": "USD", "currency": "CNY"},
         PLAIN | {"cost_currency": "CNY", "cost": None},
+        PLAIN | {"cost_currency": "CNY"},
     ]
     log = read(tmp_path, rows)
-    assert log.frame["cost"].fillna(-1).tolist() == [-1, 0.01, -1]
-    assert log.receipt.notes[1:] == ["1 cost in another currency than USD: not known"]
+    assert log.frame["cost"].fillna(-1).tolist() == [-1, 0.01, -1, -1]
+    assert log.receipt.notes[1:] == ["2 costs in another currency than USD: not known"]
 
 
 def test_a_named_usage_block_without_counts_is_counted(tmp_path: Path) -> None:
