@@ -284,6 +284,18 @@ def test_scores_of_a_failed_call_and_of_a_row_without_ids_reach_no_other_call(tm
     assert not any("about no call" in note for note in nameless.receipt.notes)
 
 
+def test_a_chosen_score_of_a_span_that_failed_reaches_no_call_of_its_trace(tmp_path: Path) -> None:
+    chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
+    failed = chat | {"quality": 0.25, "error.type": "timeout"}
+    spans = [
+        {"span_id": "a", "trace_id": "t", "attributes": failed},
+        {"span_id": "b", "trace_id": "t", "attributes": chat},
+        {"span_id": "c", "trace_id": "u", "attributes": chat | {"quality": 1.0}},
+    ]
+    log = read_log(write(tmp_path, spans), "otel", {"score": "attributes.quality"})
+    assert (scores(log), log.receipt.left_out) == ([None, 1.0], {"failed": 1})
+
+
 def test_a_chosen_score_of_an_agents_span_reaches_the_call_within_it(tmp_path: Path) -> None:
     agent = {"gen_ai.operation.name": "invoke_agent", "quality": 0.25}
     chat = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
