@@ -125,7 +125,11 @@ def pools_dir() -> Path:
 
 
 def deployed_folder(pool: str) -> Path:
-    """Folder of a pool's deployed router. The router's log and the previous router lie beside it."""
+    """Folder of a pool's deployed router. The router's log and the previous router lie beside it.
+
+    Raises:
+        PoolError: the name cannot be a file name, see `safe_name`.
+    """
     return cabs_home() / "routers" / safe_name(pool, "pool name") / "router"
 
 

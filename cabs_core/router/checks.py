@@ -41,8 +41,8 @@ class Match:
         rounds: number of decisions that the bundle made from the problem's stored embeddings.
         different: number of those that differ from the replay's.
         first: round of the first one that differs. None if none does.
-        largest: largest difference of a context, prediction or surrogate, over some 200 to 400 of the rounds
-            that are spread evenly (over all of fewer rounds).
+        largest: largest difference of a context, prediction, static score or surrogate, over some 200 to 400
+            of the rounds that are spread evenly (over all of fewer rounds).
         text_rounds, text_different: the same as `rounds` and `different`, for prompts that were embedded
             again, one at a time. 0 if no prompts were given.
         embedding: largest difference of such an embedding from the stored one. Embeddings depend on the batch

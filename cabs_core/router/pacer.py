@@ -65,7 +65,8 @@ class Budget:
         least: expected cost of a request at the highest rho, USD. None if it is not known.
 
     Raises:
-        RouterError: there is no target, or two, or it is not above 0; or not 0 <= low < high.
+        RouterError: there is no target, or two, or the target is infinite or not above 0; or not
+            0 <= low < high < infinity.
     """
 
     per_request: float | None = None
@@ -215,9 +216,10 @@ class Pacer:
     def follow(self, day: int, calls: int, spent: float) -> None:
         """Take over the totals of the log for a day, so that the spending of other processes counts as well.
 
-        Totals with no more calls than this process knows change nothing. At the first call of a process, the
-        totals are those from before the process started. A target per day has then been accruing since
-        midnight.
+        Totals of an earlier day, or with no more calls than this process knows of the day, change nothing. If
+        this process has counted no answered call yet, the totals are those from before it started, so a
+        target per day is allowed from the midnight at which the day began. Otherwise a target per day goes on
+        accruing from the last call.
 
         Args:
             day: UTC day, counted from 1970.
@@ -301,7 +303,11 @@ class Pacer:
         return allowance
 
     def _usual_cost(self) -> float:
-        """Return the cost of a usual call, USD, in which a debt is counted."""
+        """Return the USD by which a debt is divided to count the debt in calls.
+
+        The usual cost is the target per request. With a target per day, the usual cost is the mean spent or
+        the mean allowed per answered call so far, whichever is larger, and 1 if both are 0.
+        """
         if self.budget.per_request:
             return self.budget.per_request
         return max(self.spent, self.allowed) / max(self.calls, 1) or 1.0

@@ -157,7 +157,15 @@ def judge(difference: Difference, margin: float) -> Comparison:
 
 
 def _advice(difference: Difference, margin: float, needed: int) -> str:
-    """Return a sentence on the decisions, prompts or answers to collect so that the comparison can tell."""
+    """Return a sentence on the data to collect so that the comparison can tell.
+
+    If what is unknown exceeds the margin, the sentence gives the range of the difference and asks for the
+    missing answers, without their number. Otherwise the sentence gives the number of further decisions, or of
+    further prompts of the table.
+
+    Args:
+        needed: total number of decisions, see `Difference.needed`.
+    """
     if sum(difference.unknown) > margin:
         smallest = difference.mean - difference.unknown[0]
         largest = difference.mean + difference.unknown[1]

@@ -77,7 +77,8 @@ class TextRules:
     def person_text(self, message: str) -> str:
         """Return the part of a message that a person wrote, which may be an empty text.
 
-        A message without blocks and without the pattern is returned as it is.
+        A message without blocks and without the pattern is returned as it is. The pattern is looked for in
+        the first 1,048,576 characters that are left.
         """
         text = without_blocks(message, self.blocks)
         if self.pattern is None:
@@ -94,7 +95,8 @@ class TextRules:
         """Return the text to route by, or None if no message holds the text of a person.
 
         Args:
-            messages: texts of a person, as `person_text` returned them, oldest first.
+            messages: texts of a person, as `person_text` returned them, oldest first. Empty texts and texts
+                of spaces alone are skipped.
             route_by: last_user (the newest text), first_user (the oldest text) or conversation (all texts,
                 one on a line). At most `LONGEST` characters are returned, of a conversation the last ones.
         """
@@ -196,7 +198,12 @@ def _blocks_in(text: str, blocks: tuple[str, ...]) -> list[tuple[int, int]]:
 
 
 def _closing_fences(text: str, fences: re.Pattern[str]) -> dict[int, int]:
-    """Return {begin of a line that opens a code fence: end of the next line that closes the fence}."""
+    """Return {begin of a line that could open a code fence: end of the next line that closes such a fence}.
+
+    A fence that no later line closes is left out. A line that closes one fence could also open another, so
+    the line is a key as well if a later line matches. The caller walks from the first line on and skips such
+    keys.
+    """
     closing: dict[int, int] = {}
     longest_next: dict[str, list[tuple[int, int]]] = {"`": [], "~": []}
     for fence in reversed(list(fences.finditer(text))):

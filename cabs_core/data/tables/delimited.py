@@ -79,6 +79,20 @@ class Delimited(Table):
             )
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:
+        """Return the named columns, without the rows in which every cell of the file is empty.
+
+        A column holds text. A dotted path gives the values at the path in the JSON texts of its column. If
+        rows are left out, `parts` is set.
+
+        Args:
+            names: names of columns, or dotted paths into columns of JSON texts. A name that belongs to no
+                column is left out.
+            repeated: names of columns whose texts occur in many rows. They become categorical.
+
+        Raises:
+            DataError: the file cannot be read, a quote is not closed, or a row has more or fewer fields than
+                the header.
+        """
         places = {name: column_of(name, self.columns) for name in names}
         needed = {column: self.columns.index(column) for column, _ in filter(None, places.values())}
         once = {place[0] for name, place in places.items() if place and name in repeated}
@@ -134,11 +148,14 @@ class Delimited(Table):
         return tuple((str(self.path), self.first_row + begin, end - begin) for begin, end in runs)
 
     def _parsed(self, needed: dict[str, int], once: Collection[str]) -> pd.DataFrame:
-        """Return columns of the file.
+        """Return columns of the file as text, with all rows, in the order of `needed`.
 
         Args:
             needed: {column: its index in the file}.
             once: columns that become categorical.
+
+        Raises:
+            DataError: a row has more or fewer fields than the header.
         """
         inner = {
             column: f"c{place}" for column, place in needed.items()

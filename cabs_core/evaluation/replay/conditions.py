@@ -36,8 +36,8 @@ class StreamPlan:
 
     Attributes:
         orders: `[T]` queries of each trial.
-        arrivals: rounds in which rewards arrive, of each trial (`delayed_arrivals`). None if rewards arrive
-            at once.
+        arrivals: rounds in which rewards arrive, for each trial `[A, 2]` (`delayed_arrivals`), or None in
+            each place if rewards arrive at once.
         turns: conversations of each trial, or None if the condition is not `sessions`.
     """
 

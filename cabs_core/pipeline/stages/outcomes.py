@@ -38,6 +38,10 @@ class OutcomesSummary(Summary):
     loading: dict[str, Any]
 
     def shown(self) -> dict[str, Any]:
+        """Return {words: figure} for people: number of rows, and all fields of this class, in their order.
+
+        The means are called `mean score` and `mean cost`.
+        """
         return {
             **super().shown(),
             "queries": self.queries,

@@ -20,8 +20,10 @@ class RouterSummary(Summary):
     """Router that the pool would deploy, or the reason why there is none.
 
     Attributes:
-        not_made: why there is no bundle; all fields but `decisions` and `not_timed` are then empty.
-        not_played: {policy: why it was no candidate}; policy, rho: the chosen policy and its rho.
+        not_made: why there is no bundle; the fields on the router are then empty, and only `rows`,
+            `decisions` and `not_timed` hold something. Empty if there is a bundle.
+        not_played: {policy: why it was no candidate}, None if all were; policy, rho: the chosen policy and
+            its rho.
         models: number of models; bundle: id of the bundle; megabytes: its size.
         named: True if the pool file names the policy. Otherwise the policy is the best on validation.
         predicted: True if the policy was chosen on predicted outcomes, as for a log.
