@@ -253,6 +253,9 @@ class Planner:
         """Return the reasons of the failed check that keeps a pool from having figures.
 
         Empty if there is no such check, or if there is a report, which is made again to say so.
+
+        Raises:
+            CabsError: see `pending`.
         """
         chain = self.chains[pool]
         statuses = (chain.status(chain.stage(name)) for name in chain.stages)
@@ -267,7 +270,10 @@ class Planner:
         return pool in self.store.children((REPORTS,))
 
     def is_complete(self, pool: str) -> bool:
-        """Return True if results are all that is left to be made of a pool."""
+        """Return True if results are all that is left to be made of a pool.
+
+        Return False if a failed check keeps the pool from having figures, or if it cannot be examined.
+        """
         try:
             return not self.pending(pool) and not self.stopped(pool)
         except CabsError:  # its table is gone, say: it concerns this pool alone
@@ -295,9 +301,10 @@ class Planner:
         return due
 
     def _misleads(self, pool: str) -> bool:
-        """Return True if the report that is there gives figures as current which are of older data now.
+        """Return True if the figures are of older data and the report that is there does not say so.
 
-        A report whose record cannot be read counts: nobody knows what it says.
+        If the figures are of older data, a report whose record cannot be read counts, too, since nobody knows
+        what it says. Return False if the figures are up to date, whatever the report, or if there is none.
         """
         older = self.chains[pool].older_figures()
         if older is None:
@@ -323,8 +330,13 @@ class Planner:
     ) -> list[Part]:
         """Return the results that can be made now.
 
-        If SQL models are due, the list has one part with the models of all pools and at most one report.
-        Later calls return the other reports, a part each, and the last report with the leaderboard.
+        If SQL models are due, the list has one part with the models of all pools and at most one report. If
+        no models and several reports are due, the list has a part for each report but the last. A later call
+        returns the last report with the leaderboard, in one part. So the leaderboard is made only when no
+        other report is due.
+
+        The list is empty if nothing is due, if `first` is empty and no pool has figures yet, or if the pool
+        `first` has no report and either failed a check or cannot be examined.
 
         Args:
             first: the pool that a command made, whose report is made although other parts of the pool are
@@ -456,8 +468,12 @@ class Planner:
     def _deployed(self, pool: str, waits: Mapping[str, list[str]]) -> Entry:
         """Return the entry of a deployed router that models may join.
 
-        If models joined and the replays are due, its reasons say that the report does not know those models
-        yet.
+        The router is stale while models are to join, or waits for the stages that joining needs. Otherwise it
+        is fresh. If replays are due, or wait, a reason of the fresh router says that figures and report are
+        not of its models and the present data yet.
+
+        Args:
+            waits: {stage: why it waits}, as `_waits` returns it.
         """
         first = [name for name in JOINED_BY if name in waits]
         lacks = self._lacks(pool)
@@ -571,7 +587,7 @@ class _DeployedRouter:
     """The deployed router of a pool that takes new models, as an artifact.
 
     The router goes on learning, so no change of a setting or of data makes it anew. The router is out of date
-    only while it lacks a model of the pool.
+    only while a model of the pool is still to join it.
     """
 
     chain: Chain
@@ -591,7 +607,10 @@ class _DeployedRouter:
         return Record(**vars(self.recipe({})))
 
     def faults(self, record: Record) -> list[str]:
-        """Return a line for each model of the pool that the router does not choose."""
+        """Return a line for each model of the pool that is still to join the router.
+
+        A model that `remove-model` or `rollback` took out of the router has no line.
+        """
         from cabs_core.pipeline.stages.deployment import lacking  # noqa: PLC0415  (numba takes seconds)
 
         return [f"the deployed router does not choose {model} yet" for model in lacking(self.chain)]

@@ -21,7 +21,10 @@ _MOST = 0.5
 
 
 class SharedText:
-    """Shares of text that recent prompts have in common with prompts before them; a process has its own."""
+    """Shares of text that recent prompts have in common with prompts before them.
+
+    Each `Router` object has its own, so processes do not share theirs.
+    """
 
     def __init__(self) -> None:
         self._texts: deque[str] = deque(maxlen=_COMPARED)

@@ -119,6 +119,7 @@ class Answers(Stage):
     shown = "always"
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
+        """Return {name: SHA-256} of the table of prompts and of the upstreams file that `collect` names."""
         return pool_file.external_files()
 
 
@@ -134,6 +135,10 @@ class Scores(Stage):
     shown = "always"
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
+        """Return {place in the pool file: SHA-256} of the files that the scorers name, as far as they exist.
+
+        These are JSON schemas, tables of labels and the files among the words of a command.
+        """
         return pool_file.named_files("scores")
 
 
@@ -147,11 +152,16 @@ class Outcomes(Stage):
     shown = "always"
 
     def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return `answers` and `scores` for a pool that collects its answers, and nothing for others."""
         if pool.collected:
             return ("answers", "scores")
         return ()
 
     def settings_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return `split` and `shift` if missing outcomes are predicted, and `split` for a pool that is a log.
+
+        Their outcomes are made with the train split. Nothing is returned for other pools.
+        """
         if pool.predicts:  # missing outcomes are predicted from the train prompts
             return ("split", "shift")
         if pool.logged:
@@ -159,9 +169,14 @@ class Outcomes(Stage):
         return ()
 
     def code_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return the module that reads the pool's kind of source."""
         return (sources()[pool.source.kind].module,)
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
+        """Return {name: SHA-256} of the files that the source reads.
+
+        Empty for a pool that collects its answers, since the stages before this one read its files.
+        """
         if pool_file.pool.collected:
             return {}
         return pool_file.external_files()
@@ -186,10 +201,15 @@ class PromptEmbeddings(Stage):
     code = ("cabs_core.data.encoders.tfidf",)
 
     def inputs_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return `splits` if the encoder is fitted on the train prompts, and nothing for other encoders."""
         encoder = encoder_record(pool.encoder.name)
         return ("splits",) if encoder and encoder.fitted else ()  # fitted on the train split's prompts
 
     def code_of(self, pool: ModelPool) -> tuple[str, ...]:
+        """Return the module of the encoder's class.
+
+        The tuple is empty if the encoder is not in the catalog, and its text is empty for a transformer.
+        """
         encoder = encoder_record(pool.encoder.name)
         if encoder:
             return (encoder.module,)
@@ -251,6 +271,10 @@ class OffPolicy(Stage):
     over_policies = True
 
     def files(self, pool_file: PoolFile) -> dict[str, str]:
+        """Return {name: SHA-256} of the log and of its scores, for a pool whose source is a table.
+
+        Empty for a pool whose source is a log, since the stage `outcomes` reads that log.
+        """
         if pool_file.pool.logged:
             return {}
         return pool_file.log_files()
@@ -396,7 +420,11 @@ class Target:
 
     @property
     def config(self) -> dict[str, Any]:
-        """{setting: value} of the settings that matter to this artifact."""
+        """{setting: value} of the settings that matter to this artifact.
+
+        A replay has `policy` and `rho`, too. A stage that runs every policy has an entry `policy NAME` for
+        each, which holds the version of the policy's code and a hash of its tuning grid.
+        """
         stage = self.definition
         settings = pick(self.pool, (*stage.settings, *stage.settings_of(self.pool)))
         if self.policy is not None:

@@ -97,7 +97,7 @@ def _read_part(file: VerifiedFile, split: str) -> dict[str, Any]:
     `_FIELDS`.
 
     Raises:
-        DataError: the file cannot be read, a column is missing, or a text is empty.
+        DataError: the file cannot be read, a column is missing, a text is empty, or a number is out of range.
     """
     columns = ["dataset", "prompt", *(f"{model}.{field}" for model in MODELS for field in _FIELDS)]
     try:
