@@ -84,13 +84,16 @@ class Bucket:
     def put(self, folder: Path, names: Iterable[str], *below: str) -> None:
         """Upload files of a folder in the given order.
 
+        Errors of the driver are raised as they are, unless the call is in a block under `reaching`.
+
         Args:
             folder: local folder.
             names: paths of the files below the folder.
             below: path below the prefix to upload to.
 
         Raises:
-            StorageError: the bucket does not exist. Some drivers would create a bucket of any name.
+            StorageError: the bucket does not exist. Some drivers would create a bucket of any name. Only URLs
+                that begin with a bucket, such as `s3://`, are checked.
         """
         bucket = self.root.split("/", 1)[0]
         if self.url.split("://", 1)[0] in _WITH_BUCKET and not self.fs.exists(bucket):

@@ -16,7 +16,10 @@ from cabs_core.pipeline.commands.options import parse_rhos, takes_pool
     required=False,
 )
 @click.option(
-    "--rho", "rhos", help="Check the replays at these cost sensitivities only, such as 0,900 or low."
+    "--rho",
+    "rhos",
+    help="Check the pool's replays at these cost sensitivities only, such as 0,900 or low; ignored without a "
+    "pool.",
 )
 @click.option("--quick", is_flag=True, help="Do not play a sample of trials again.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write a JUnit XML file.")

@@ -236,7 +236,11 @@ class Oracles:
         return self.predictors[name]
 
     def network_inputs(self, embeddings: np.ndarray, prompt_lengths: np.ndarray) -> np.ndarray:
-        """Return standardised inputs `[n, e + 3]` float32 of the network."""
+        """Return standardised inputs `[n, e + 3]` float32 of the network.
+
+        The first e columns are the embedding. The last three are functions of the prompt's length
+        (`length_features`).
+        """
         s = self.scaling
         x = np.asarray(embeddings)
         out = np.empty((len(x), x.shape[1] + 3), dtype=np.float32)
@@ -252,7 +256,11 @@ class Oracles:
         """Return the output, float64, of the network's head `scores`, `surrogates`, `costs` (USD) or
         `features`.
 
-        scores: observed scores of the anchors, for `surrogates`.
+        Scores are clipped to [0, 1], and costs to between a quarter and four times the arm's mean cost.
+        Surrogates are not clipped.
+
+        Args:
+            scores: observed scores of the anchors, for `surrogates`.
 
         Raises:
             DataError: there is no network.

@@ -229,7 +229,7 @@ def reader_of(found: Found, cells: Cells, rows: int) -> Reader:
     """Return the rules that leave out rows, one for each column whose values are believed.
 
     Args:
-        cells: {column: its cells}.
+        cells: {column: its cells, None if empty}. A column without an entry counts as empty.
         rows: number of rows.
     """
     rules: list[Callable[[int], str]] = []
@@ -248,8 +248,8 @@ def _kind_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[in
     """Return the rule that leaves out rows whose kind is no chat call.
 
     In a column without chats that is not sure to hold kinds, only kinds of `_NEVER_CHATS` are left out.
-    Return None if the values of the column are not believed to be kinds, or if no row is a chat and no row
-    would be left out.
+    Return None if the column has no kind of `CHATS` or `OTHERS`, unless the pool file names the column.
+    Return None as well if no row is a chat and no row would be left out.
     """
     words = [_kind_word(value) for value in values]
     known = set(filter(None, words))
@@ -329,11 +329,11 @@ def _success_rule(column: str, values: Sequence[Any], found: Found) -> Callable[
 def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:
     """Return the rule that leaves out rows with an error.
 
-    A cell holds an error if it, or any value in its JSON, is anything but empty, NaN, 0, False or a word for
-    no, such as `none` (`says_something`).
+    A cell holds an error if it, or any value in its JSON, is anything but empty, 0, False or a word for no,
+    such as `none` (`says_something`). A cell that is NaN holds no error, but a number NaN inside JSON is one.
 
-    Return None if the column holds numbers other than 0 and 1 or a test harness wrote the table, unless the
-    pool file names the column.
+    A column of the numbers 0 and 1 is a flag. Return None if the column holds other numbers or a test harness
+    wrote the table, unless the pool file names the column.
     """
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v == v]
     if "error" not in found.named and (found.is_harness or any(v not in (0, 1) for v in numbers)):

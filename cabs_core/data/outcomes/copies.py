@@ -61,7 +61,7 @@ _MOSTLY_KEPT = 0.8
 #: least share of pairs of neighbouring words of the longer prompt that two prompts of one template have in
 #: common. Four slots in ten words leave this share
 _PAIRS_KEPT = 0.15
-#: most different texts among which templates are looked for. A larger table is not searched
+#: most groups of copies among which templates are looked for. A larger table is not searched
 _MOST_TEXTS = 20_000
 _SPACE = re.compile(r"\s+")
 _NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
@@ -73,7 +73,8 @@ def near_copies(prompts: Sequence[str]) -> np.ndarray:
     The number of a group is the position of its first text among all different texts in alphabetical order. A
     group of copies with more prompts than both `TEMPLATE_SHARE` and `TEMPLATE_LEAST` is dissolved into single
     texts. A group of one template with more prompts than both `_TASK_SHARE` and `_TASK_LEAST` is dissolved
-    into its groups of copies. No templates are looked for among more than `_MOST_TEXTS` different texts.
+    into its groups of copies. No templates are looked for if more than `_MOST_TEXTS` groups of copies, each
+    single text included, may be of a template.
     """
     return _near_copies(tuple(prompts)).copy()
 

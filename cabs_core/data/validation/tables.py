@@ -42,7 +42,8 @@ class Tables:
 
     A property returns its table, or a text with the reason why the check does not apply. Tables with a row
     for every query, task or model have the worst row first, except `twins`. A property whose name begins
-    with `why_` returns such a reason, or '' if the check applies.
+    with `why_` returns such a reason, or '' if the check applies. Only `why_rows_match` is another reason: a
+    failure of the check is then a warning.
 
     Args:
         outcomes: outcomes of the pool, n queries and K models.
@@ -57,7 +58,11 @@ class Tables:
 
     @property
     def why_unpaired(self) -> str:
-        """Reason why models cannot be compared on the same queries, or ''."""
+        """Reason why models cannot be compared on the same queries, or ''.
+
+        Models cannot be compared if some outcomes are predictions, or if each prompt of a log was answered by
+        one model.
+        """
         if self.outcomes.report.get("gaps"):
             return "some outcomes are predictions"
         if self.outcomes.answered is not None:
@@ -66,7 +71,10 @@ class Tables:
 
     @property
     def why_incomparable(self) -> str:
-        """Reason why scores cannot be compared between models, or ''."""
+        """Reason why scores cannot be compared between models, or ''.
+
+        The reason is `why_unpaired`, or that no model's scores vary.
+        """
         if self.why_unpaired:
             return self.why_unpaired
         if (self.models["score_sd"] > 1e-9).any():
@@ -75,9 +83,10 @@ class Tables:
 
     @property
     def why_rows_match(self) -> str:
-        """Reason why the scores of different models are surely of the same queries, or ''.
+        """Reason why a failure of the check of misaligned rows is only a warning, or ''.
 
-        There is no such reason for a source that joins the models' rows by their order.
+        The reason is that the models' rows are joined by a key, so that their scores are surely of the same
+        queries. There is no such reason for a source that joins the rows by their order.
         """
         ordered = self.pool is not None and sources()[self.pool.source.kind].ordered
         if ordered:
@@ -87,7 +96,8 @@ class Tables:
     def calls(self, name: str) -> pd.DataFrame | str:
         """Return the calls with the smallest and the largest number of each model, the largest number first.
 
-        These calls decide a check of range. Missing numbers are passed over.
+        These calls decide a check of range. Missing numbers are passed over. A model without any number has a
+        row with NaN. The result is a text if no number is recorded.
 
         Args:
             name: field of `Outcomes` of shape `[n, K]`, such as costs.
@@ -185,7 +195,10 @@ class Tables:
 
     @property
     def twins(self) -> pd.DataFrame | str:
-        """Table with one row per model that has the scores of an earlier model."""
+        """Table with one row per model that has the scores of an earlier model, in the order of the models.
+
+        The table is empty if there is no such model. The property never returns a text.
+        """
         first: dict[bytes, str] = {}
         columns = zip(self.outcomes.arms, self.outcomes.scores.T, strict=True)
         twins = [(arm, first.setdefault(np.round(column, 9).tobytes(), arm)) for arm, column in columns]
@@ -240,6 +253,7 @@ class Tables:
 
     @cached_property
     def _blocks(self) -> Blocks:
+        """Blocks of models whose scores correlate within tasks, and the blocks that prove misaligned rows."""
         return correlation_blocks(self.outcomes.scores, self.outcomes.tasks)
 
     @property

@@ -43,7 +43,7 @@ class Newest:
 
     @property
     def differs(self) -> bool:
-        """True if the option's difference to today's has changed beyond noise."""
+        """True if the option's difference to today's has changed beyond noise: `low` to `high` excludes 0."""
         return self.low > 0 or self.high < 0
 
 
