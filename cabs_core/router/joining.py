@@ -195,8 +195,8 @@ def add_model(
         if model.free:
             prior = replace(prior, cost=0.0)
         grown = replace(oracles, arms=[*router.arms, model.name], arm_map=trained.added(prior))
-        index = _most_alike(router, trained, prior, model)
-        means = _means(router, trained, prior, scored, index)
+        index = most_alike(router, trained, prior, model)
+        means = mean_figures(router, trained, prior, scored, index)
         entry: dict[str, Any] = {"name": model.name, **means, "free": model.free}
         _add_arm(router, model, vectors, router.arms[index], entry["mean_cost"])
         if scored is not None and vectors is not None and router.learner.policy.algorithm.learns:
@@ -368,16 +368,16 @@ def _prior(router: Router, trained: ArmMap, model: NewModel, vectors: np.ndarray
         expected = oracles.trained_costs(vectors, lengths) @ prior.weights
         if scored.costs is not None and expected.mean() > 0:
             return replace(prior, cost=float(scored.costs.mean() / expected.mean()))
-        return replace(prior, cost=_cost_factor(router, trained, prior, model))
+        return replace(prior, cost=cost_factor(router, trained, prior, model))
     like = model.like
     if like is None or like not in router.arms:
         raise RouterError(f"unknown model {like!r:.100}; this router knows {', '.join(router.arms)}")
     index = router.arms.index(like)
     prior = Likeness(trained.weights[index], float(trained.offsets[index]))
-    return replace(prior, cost=_cost_factor(router, trained, prior, model))
+    return replace(prior, cost=cost_factor(router, trained, prior, model))
 
 
-def _most_alike(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> int:
+def most_alike(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> int:
     """Return the index of the router's model that a new model resembles most.
 
     It is the model `model.like`, if one is named, or else the model whose mixture of trained models has most
@@ -388,14 +388,14 @@ def _most_alike(router: Router, trained: ArmMap, prior: Likeness, model: NewMode
     return int(np.argmax(trained.weights @ prior.weights))
 
 
-def _cost_factor(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
+def cost_factor(router: Router, trained: ArmMap, prior: Likeness, model: NewModel) -> float:
     """Return the factor of predicted costs of a new model, as in `Likeness.cost`, by its price.
 
     The factor is that of the router's model most like it, times the ratio of the two prices. The ratio counts
     as 1 if one of the prices is unknown, or if the price of the router's model is 0.
     """
     prices = model.prices
-    index = _most_alike(router, trained, prior, model)
+    index = most_alike(router, trained, prior, model)
     factor = float(trained.costs[index])
     price = prices.get(router.arms[index], 0.0)
     if model.name in prices and price > 0.0:
@@ -403,7 +403,7 @@ def _cost_factor(router: Router, trained: ArmMap, prior: Likeness, model: NewMod
     return factor
 
 
-def _means(
+def mean_figures(
     router: Router, trained: ArmMap, prior: Likeness, scored: Scored | None, index: int
 ) -> dict[str, float]:
     """Return `mean_score` and `mean_cost` (USD a call) of a new model, for the bundle's manifest.

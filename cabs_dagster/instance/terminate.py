@@ -31,10 +31,12 @@ def end_if_it_does_not_react(instance: dg.DagsterInstance, run_id: str) -> None:
     read, write = os.pipe()
     os.set_blocking(write, False)
     signal.set_wakeup_fd(write, warn_on_full_buffer=False)
-    threading.Thread(target=_watch, args=(instance, run_id, read), name="cabs-terminate", daemon=True).start()
+    threading.Thread(
+        target=end_held_run, args=(instance, run_id, read), name="cabs-terminate", daemon=True
+    ).start()
 
 
-def _watch(instance: dg.DagsterInstance, run_id: str, read: int) -> None:
+def end_held_run(instance: dg.DagsterInstance, run_id: str, read: int) -> None:
     """Wait for SIGINT in the pipe `read`, and end the process if its run goes on for `PATIENCE` seconds."""
     while signal.SIGINT not in os.read(read, 64):
         pass

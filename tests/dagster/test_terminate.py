@@ -81,6 +81,6 @@ def test_a_run_that_a_native_call_holds_is_ended_with_its_process(monkeypatch, f
     monkeypatch.setattr(terminate.os, "_exit", lambda code: ended.set())
     read, write = os.pipe()
     os.write(write, bytes([signal.SIGTERM, signal.SIGINT]))
-    terminate._watch(instance, "a-run", read)
+    terminate.end_held_run(instance, "a-run", read)
     assert ended.is_set() is not finished
     assert bool(said) is not finished and (finished or "native call" in said[0])

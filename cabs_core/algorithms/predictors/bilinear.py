@@ -74,7 +74,7 @@ class _Bilinear(ScorePredictor):
     noise: float = 0.0
 
     @abstractmethod
-    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def start_weights(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return the weights before training, as {name: array}.
 
         Args:
@@ -84,22 +84,22 @@ class _Bilinear(ScorePredictor):
         """
 
     @abstractmethod
-    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return logits `[B, K]` and hidden values `[B, d]` for scaled embeddings `[B, e]`."""
 
     @abstractmethod
-    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+    def gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         """Return the gradient of the loss by the weights, as {name: array}.
 
         Args:
             x: scaled embeddings `[B, e]`.
-            hidden: hidden values `[B, d]` that `_forward` returned.
+            hidden: hidden values `[B, d]` that `forward` returned.
             slope: gradient of the loss by the logits `[B, K]`.
         """
 
     def _logits(self, x: np.ndarray) -> np.ndarray:
         """Return logits `[n, K]` for scaled embeddings `[n, e]`."""
-        return self._forward(x)[0]
+        return self.forward(x)[0]
 
     def __init__(self, dim: int, learning_rate: float, weight_decay: float, epochs: int):
         if dim < 1 or epochs < 1 or not learning_rate > 0 or not weight_decay >= 0:
@@ -112,7 +112,7 @@ class _Bilinear(ScorePredictor):
         self.learning_rate = float(learning_rate)
         self.weight_decay = float(weight_decay)
 
-    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss_and_slope(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         """Return the loss that training minimises, and its gradient by the logits `[B, K]`."""
         return cross_entropy(logits, y)
 
@@ -145,7 +145,7 @@ class _Bilinear(ScorePredictor):
         train = (self._scale(train[0]), train[1])
         held = (self._scale(held[0]), held[1])
         rng = np.random.default_rng([seed, 31])
-        self.weights_ = self._start(y, rng)
+        self.weights_ = self.start_weights(y, rng)
         self._train(*train, *held, rng)
         self._finish(*train)
 
@@ -172,12 +172,12 @@ class _Bilinear(ScorePredictor):
                 e = x[rows]
                 if self.noise > 0:
                     e = e + self.noise * rng.standard_normal(e.shape)
-                logits, hidden = self._forward(e)
-                _, slope = self._loss(logits, y[rows])
+                logits, hidden = self.forward(e)
+                _, slope = self.loss_and_slope(logits, y[rows])
                 step += 1
                 unbiased = np.sqrt(1.0 - 0.999**step)
                 rate = self.learning_rate * unbiased / (1.0 - 0.9**step)
-                for name, gradient in self._gradient(e, hidden, slope).items():
+                for name, gradient in self.gradient(e, hidden, slope).items():
                     adam_step(
                         weights[name].reshape(-1),
                         gradient.reshape(-1),
@@ -187,7 +187,7 @@ class _Bilinear(ScorePredictor):
                         rate,
                         1e-8 * unbiased,
                     )
-            loss, _ = self._loss(self._logits(held_x), held_y)
+            loss, _ = self.loss_and_slope(self._logits(held_x), held_y)
             if loss < best_loss:
                 best = {name: w.copy() for name, w in weights.items()}
                 best_loss = loss
@@ -271,7 +271,7 @@ class FactorisationPredictor(_Bilinear):
         self.noise = float(noise)
         self.calibration_ = [1.0, 0.0]
 
-    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def start_weights(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return the weights before training.
 
         The arms' vectors are drawn from the standard normal and the linear maps from a uniform distribution,
@@ -290,7 +290,7 @@ class FactorisationPredictor(_Bilinear):
             weights |= {"bias": np.zeros(d), "constant": np.full(1, _logit(y.mean()))}
         return weights
 
-    def _loss(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
+    def loss_and_slope(self, logits: np.ndarray, y: np.ndarray) -> tuple[float, np.ndarray]:
         if self.loss == "cross_entropy":
             return cross_entropy(logits, y)
         return pair_loss(logits, y)
@@ -302,7 +302,7 @@ class FactorisationPredictor(_Bilinear):
             p = p / np.linalg.norm(p, axis=1, keepdims=True)
         return p
 
-    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w = self.weights_
         q = x @ w["projection"].T
         if self.loss == "cross_entropy":
@@ -310,7 +310,7 @@ class FactorisationPredictor(_Bilinear):
         logits = (q * w["classifier"]) @ self._vectors().T
         return logits + w["constant"] if self.loss == "cross_entropy" else logits, q
 
-    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+    def gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w = self.weights_
         vectors = self._vectors()
         arms = slope.T @ (hidden * w["classifier"])
@@ -369,7 +369,7 @@ class MirtPredictor(_Bilinear):
     ):
         super().__init__(dim, learning_rate, weight_decay, epochs)
 
-    def _start(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def start_weights(self, y: np.ndarray, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """Return the weights before training.
 
         Abilities are drawn from a normal distribution, and discrimination with its constant from a uniform
@@ -386,12 +386,12 @@ class MirtPredictor(_Bilinear):
             "difficulty_bias": np.full(1, -_logit(y.mean())),
         }
 
-    def _forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def forward(self, x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         w = self.weights_
         a = x @ w["discrimination"].T + w["discrimination_bias"]
         return a @ w["abilities"].T - (x @ w["difficulty"])[:, None] - w["difficulty_bias"], a
 
-    def _gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
+    def gradient(self, x: np.ndarray, hidden: np.ndarray, slope: np.ndarray) -> dict[str, np.ndarray]:
         w = self.weights_
         back = slope @ w["abilities"]
         total = slope.sum(axis=1)

@@ -115,12 +115,12 @@ class KernelPredictor(ScorePredictor):
         if hasattr(self, "knn_"):
             self.knn_.use(lists)
 
-    def _points(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    def points_of(self, x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the points `[n, e + 3]` of the kernel: scaled embeddings and weighted length features."""
         extra = length_features(lengths, self.log_center_, self.log_scale_)
         return np.hstack([x / self.norm_, self.length_scale * extra])
 
-    def _rbf(self, points: np.ndarray) -> np.ndarray:
+    def kernel_to_marks(self, points: np.ndarray) -> np.ndarray:
         """Return the kernel of points with the landmarks, `[n, landmarks]`."""
         cross = points @ self.marks_.T
         square: np.ndarray = (points**2).sum(1)[:, None] + self.marks_square_ - 2.0 * cross
@@ -168,7 +168,7 @@ class KernelPredictor(ScorePredictor):
         self.norm_ = float(max(np.sqrt(squares.mean()), 1e-12))
         rng = np.random.default_rng([seed, 21])
         chosen = rng.permutation(len(x))[: self.landmarks]
-        self._set_marks(self._points(x[chosen], lengths[chosen]))
+        self._set_marks(self.points_of(x[chosen], lengths[chosen]))
         m = len(self.marks_)
         self.mean_ = y.mean(axis=0)
         centred = y - self.mean_
@@ -176,11 +176,11 @@ class KernelPredictor(ScorePredictor):
         self.rotation_ = vectors[:, ::-1]
         targets = centred @ self.rotation_
         # features K_nm L^-T with K_mm = L L': the ridge penalty is then the RKHS norm
-        factor = cholesky(self._rbf(self.marks_) + 1e-6 * np.eye(m), lower=True)
+        factor = cholesky(self.kernel_to_marks(self.marks_) + 1e-6 * np.eye(m), lower=True)
         gram = np.zeros((m, m))
         moment = np.zeros((m, y.shape[1]))
         for rows in blocks:
-            block = self._rbf(self._points(x[rows], lengths[rows]))
+            block = self.kernel_to_marks(self.points_of(x[rows], lengths[rows]))
             gram += block.T @ block
             moment += block.T @ targets[rows]
         gram = solve_triangular(factor, solve_triangular(factor, gram, lower=True).T, lower=True)
@@ -211,7 +211,7 @@ class KernelPredictor(ScorePredictor):
 
     def _fit_stack(self, x: np.ndarray, lengths: np.ndarray, y: np.ndarray) -> None:
         """Fit the weights of the stack's members on rows that `_fit_parts` has not seen."""
-        kernel = self._rbf(self._points(x, lengths))
+        kernel = self.kernel_to_marks(self.points_of(x, lengths))
         parts = [kernel @ w for w in self.nystrom_] + list(self._ridge_and_knn(x, lengths))
         members = np.stack(parts, axis=-1)
         targets = (y - self.mean_) @ self.rotation_
@@ -236,7 +236,7 @@ class KernelPredictor(ScorePredictor):
         for start in range(0, len(x), 2048):
             rows = slice(start, start + 2048)
             ridge, knn = self._ridge_and_knn(x[rows], lengths[rows])
-            rotated = self._rbf(self._points(x[rows], lengths[rows])) @ self.weights_
+            rotated = self.kernel_to_marks(self.points_of(x[rows], lengths[rows])) @ self.weights_
             rotated += ridge * self.share_[0] + knn * self.share_[1]
             out[rows] = self.mean_ + rotated @ self.rotation_.T
         return out

@@ -220,11 +220,11 @@ def test_a_model_costs_as_much_as_the_only_one_like_it_whose_trained_model_is_go
     anchors = router.heads.oracles.arm_map
     like_gone = Likeness(anchors.weights[router.arms.index("heir")])
     model = NewModel("new", scored=Scored(joined.prompts, joined.scores))
-    assert joining._cost_factor(router, anchors, like_gone, model) == pytest.approx(5.0)
+    assert joining.cost_factor(router, anchors, like_gone, model) == pytest.approx(5.0)
     priced = replace(model, prices={"heir": 5e-3, "new": 1e-3})
-    assert joining._cost_factor(router, anchors, like_gone, priced) == pytest.approx(1.0)
-    index = joining._most_alike(router, anchors, like_gone, model)
-    means = joining._means(router, anchors, replace(like_gone, cost=5.0), None, index)
+    assert joining.cost_factor(router, anchors, like_gone, priced) == pytest.approx(1.0)
+    index = joining.most_alike(router, anchors, like_gone, model)
+    means = joining.mean_figures(router, anchors, replace(like_gone, cost=5.0), None, index)
     assert means["mean_cost"] == pytest.approx(router.manifest.arms[index]["mean_cost"])
 
 

@@ -105,14 +105,14 @@ def torch_loss(predictor, e, y):
 def test_losses_and_gradients_are_those_of_the_sources(predictor):
     x, _, y, _ = sample(n=40, e=7)
     predictor.width_ = 7
-    predictor.weights_ = predictor._start(y, np.random.default_rng(3))
+    predictor.weights_ = predictor.start_weights(y, np.random.default_rng(3))
     for name, w in predictor.weights_.items():  # away from where everything is zero
         predictor.weights_[name] = w + 0.1 * np.random.default_rng(len(name)).normal(size=w.shape)
-    logits, hidden = predictor._forward(x)
-    loss, slope = predictor._loss(logits, y)
+    logits, hidden = predictor.forward(x)
+    loss, slope = predictor.loss_and_slope(logits, y)
     expected, gradients = torch_loss(predictor, x, y)
     assert loss == pytest.approx(expected, rel=1e-10)
-    got = predictor._gradient(x, hidden, slope)
+    got = predictor.gradient(x, hidden, slope)
     assert set(got) == set(gradients)
     for name, value in gradients.items():
         np.testing.assert_allclose(got[name], value, atol=1e-12, err_msg=name)
@@ -126,7 +126,7 @@ def test_training_is_adam_with_the_l2_term_in_the_gradient():
     ours.fit(x, lengths, y, validation=(x, lengths, y), seed=1)
     start = MirtPredictor(dim=3)
     start.width_ = 6
-    start.weights_ = start._start(y, np.random.default_rng([1, 31]))
+    start.weights_ = start.start_weights(y, np.random.default_rng([1, 31]))
     _, gradients = torch_loss(start, x * ours.scale_, y)
     parameters = {k: torch.tensor(v, requires_grad=True) for k, v in start.weights_.items()}
     for name, parameter in parameters.items():

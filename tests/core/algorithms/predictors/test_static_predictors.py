@@ -111,7 +111,7 @@ def test_knn_with_another_k_is_the_one_fitted_with_it():
 def test_kernel_fixed_half_is_kernel_ridge_when_every_prompt_is_a_landmark():
     x, lengths, y, _ = sample(n=150)
     fitted = make_score_predictor("kernel_ridge").fit(x, lengths, y)
-    points = fitted._points(x, lengths)
+    points = fitted.points_of(x, lengths)
     square = ((points[:, None] - points[None]) ** 2).sum(axis=-1)
     gram = np.exp(-fitted.bandwidth * square)
     targets = (y - y.mean(axis=0)) @ fitted.rotation_
@@ -121,7 +121,7 @@ def test_kernel_fixed_half_is_kernel_ridge_when_every_prompt_is_a_landmark():
     )
     for component, penalty in ((0, 3.0), (2, 30.0)):
         dual = np.linalg.solve(gram + penalty * np.eye(150), targets[:, component])
-        got = fitted._rbf(points) @ fitted.fixed_[:, component]
+        got = fitted.kernel_to_marks(points) @ fitted.fixed_[:, component]
         np.testing.assert_allclose(got, gram @ dual, atol=2e-5)
 
 

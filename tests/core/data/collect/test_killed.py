@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
+from contextlib import closing
 
 import pytest
 from collect_support import JUDGE, MODELS, serving, write_pool
@@ -67,10 +69,14 @@ def test_kills_pay_for_nothing_twice(tmp_path, cabs_home):
         keys = [call.key for target in collection.models for call in collection.calls(target)]
         in_flight = store.spent(keys)[2]
         assert len(store.known(keys)) == len(keys) == 1200
-        judged = store._run("select count(*) from received where model = 'judge' and final = 1").fetchone()[0]
-        lost = store._run("select count(*) from sent where id not in (select sent from received)").fetchone()[
-            0
-        ]
+        path = store.path
+    with closing(sqlite3.connect(path)) as table:
+        (judged,) = table.execute(
+            "select count(*) from received where model = 'judge' and final = 1"
+        ).fetchone()
+        (lost,) = table.execute(
+            "select count(*) from sent where id not in (select sent from received)"
+        ).fetchone()
     # what was answered twice was under way at a kill, and the run says how many those are
     assert again <= lost <= KILLS * CONCURRENCY * len(MODELS)
     assert f"{in_flight} calls were under way" in out or in_flight == 0
