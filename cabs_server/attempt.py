@@ -175,7 +175,10 @@ async def _echo(call: Call, outgoing: Outgoing, resources: AsyncExitStack) -> An
 
 
 async def _move_to_request(call: Call, resources: AsyncExitStack) -> None:
-    """Move the attempt's resources to the request, which closes them when the streamed answer was sent."""
+    """Move the attempt's resources to the request, which closes them when the streamed answer was sent.
+
+    The body of the client's request is freed, since no other model is asked.
+    """
     await call.request.resources.enter_async_context(resources.pop_all())
     await call.request.release_body()
 
@@ -238,7 +241,14 @@ def _not_answered(call: Call, error: Exception, seconds: float) -> Answer:
 
 
 async def _read_answer(call: Call, response: aiohttp.ClientResponse, content: bytes) -> Answer:
-    """Read a whole reply and return it, or the reason to try another model."""
+    """Judge a whole reply, and return the answer for the client or the failure of the attempt.
+
+    A reply that answers goes to the client. A reply that is an error goes to the client if the request is
+    wrong for every model. Every other reply is a failure, after which another model is tried.
+
+    Args:
+        content: body of the reply, which has been read already.
+    """
     content = call.shared.secrets.removed(content)
     read = partial(read_reply, content, response.status, response.headers, call.request.dialect)
     reply = await run_if_large(call.shared, call.request.caller, content, read)

@@ -210,7 +210,8 @@ class Learner:
     def save(self) -> Path | None:
         """Write a checkpoint atomically, and return its folder.
 
-        Return None if there is no place for it, or the checkpoint that is there has read further.
+        Return None, and write nothing, if the learner has no folder, or if the checkpoint that is there is
+        newer (`_is_behind_checkpoint`).
         """
         if self.folder is None or self._is_behind_checkpoint(self.folder):
             return None
@@ -235,9 +236,11 @@ class Learner:
         return self.folder
 
     def _is_behind_checkpoint(self, folder: Path) -> bool:
-        """Return True if the checkpoint in a folder is of this bundle and has read further than this learner.
+        """Return True if the checkpoint in a folder is of this bundle and newer than this learner.
 
-        A checkpoint that cannot be read is overwritten, so it does not count.
+        The checkpoint is newer if its log had a later revision, or the same revision and it has read more
+        rewards. A checkpoint of an earlier revision is older, however many rewards it has read. Return False
+        if there is no checkpoint, or if it cannot be read, so that `save` overwrites it.
         """
         try:
             stored = json.loads((folder / HEADER).read_text(encoding="utf-8"))

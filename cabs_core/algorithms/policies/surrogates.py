@@ -26,6 +26,7 @@ class SurrogateRule(NamedTuple):
     """Form of a surrogate target, from a surrogate score y and the price rho chat.
 
     The price is the predicted cost chat in units of the score.
+
     Attributes:
         surrogate_is_score: True if the models learn scores: the target is clip01(y).
         surrogate_is_product: True for the expected clipped utility clip01(y) (1 - rho chat)+. Otherwise the
@@ -147,7 +148,13 @@ class SurrogatePolicy(Policy):
         self.row = SurrogateData(**tables)
 
     def inputs(self, request: Request) -> Inputs:
-        """Return the parts of a request that the policy reads; raise PolicyError if one is missing."""
+        """Return the parts of a request that the policy reads.
+
+        A request without a surrogate is no error: the deltas may come with the outcome instead.
+
+        Raises:
+            PolicyError: another part that the policy reads is missing, or is malformed.
+        """
         k = len(self.arms)
         rho = self.rho_of(request)
         mask = self.mask(request)
@@ -173,7 +180,10 @@ class SurrogatePolicy(Policy):
         return self.row
 
     def request_memory(self, inputs: Inputs, trace: np.ndarray) -> dict[str, np.ndarray]:
-        """Return the part of a decision's memory that comes from the request, and the decision's trace."""
+        """Return {name: array} for a decision's memory: context, affinity and prices, and the trace.
+
+        The first three come from the request. `Policy.trace` describes the trace.
+        """
         return {
             "context": inputs.x.copy(),
             "affinity": inputs.affinity,
@@ -182,7 +192,10 @@ class SurrogatePolicy(Policy):
         }
 
     def memory_layout(self, arms: int) -> dict[str, states.Field]:
-        """Return {name: field} of the arrays of a decision's memory that every policy of this class keeps."""
+        """Return {name: field} of the arrays that `request_memory` returns.
+
+        A field has the array's shape and the range of its entries.
+        """
         return {
             "context": states.Field((self.dim,)),
             "affinity": states.Field((arms,)),
@@ -191,7 +204,11 @@ class SurrogatePolicy(Policy):
         }
 
     def trace(self, decision: Decision) -> np.ndarray:
-        """Return the trace [2 + M] of a decision of M experts from its memory."""
+        """Return the trace [2 + M] of a decision from the decision's memory.
+
+        The trace holds the gap of the exploration program that was solved (NaN for none), 1 if the solution
+        is not certified (otherwise 0), and the weights of M experts. M = 0 if the policy has one expert.
+        """
         return decision.memory["trace"]
 
     def outcome_row(
@@ -206,7 +223,9 @@ class SurrogatePolicy(Policy):
             kept: names of the arrays of the memory to return, whose last axis is that of the arms.
 
         Raises:
-            PolicyError: surrogates are needed and not known, or the outcomes of all arms are missing.
+            PolicyError: the policy learns from surrogates and neither outcome nor request gives deltas, or
+                the policy observes every arm (`full_feedback`) and the outcome lacks other arms' scores or
+                costs.
         """
         arm = outcome.arm
         places = outcome.places

@@ -182,8 +182,8 @@ class KnnPredictor(ScorePredictor):
     def _neighbours(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
         """Yield (slice of rows of x, indices `[rows, top]` of the nearest train rows), a chunk at a time.
 
-        The nearest train row comes first. The indices come from the lists if these know all rows, otherwise
-        from a search.
+        The nearest train row comes first. The indices come from the lists if these know all rows of x and
+        hold at least `top` neighbours of each row, otherwise from a search.
         """
         if self.lists is not None and self._in_lists:
             listed = self.lists.of(x, top)
