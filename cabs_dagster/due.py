@@ -9,5 +9,9 @@ from dbt_like_sql.artifacts import Marts
 
 
 def planner_of(store: ArtifactStore, pool_files: Iterable[PoolFile]) -> Planner:
-    """Return the planner of these pools over a store."""
+    """Return the planner of these pools over a store.
+
+    A planner finds the stages, replays, SQL models and report pages that are due, because their artifacts are
+    missing or not up to date. It runs none of them.
+    """
     return Planner(store, pool_files, Marts)

@@ -5,8 +5,8 @@ that whoever needs only the names of models does not wait for them.
 
 Models are run one after the other in one DuckDB connection in memory (`open_session`), because opening one
 takes longer than a small model. Rows of a model are written to `<artifacts>/marts/<model>.parquet`, the
-source of truth. `<artifacts>/marts/cabs.duckdb` has all marts as tables; one writer rebuilds that file from
-the parquet files.
+source of truth. `<artifacts>/marts/cabs.duckdb` has the models of both layers as tables, except views; one
+writer rebuilds that file from the parquet files.
 
 The grammar is dbt's: `{{ ref('model') }}`, `{{ source('name', 'table') }}` and `{{ config(...) }}` in SQL,
 and the classes of `schema.py`. `tests/e2e/test_dbt.py` compares tables and tests with those that dbt makes.
@@ -223,7 +223,7 @@ def run_model(name: str, session: Session) -> ModelRun:
 
     Raises:
         SqlModelError: unknown model, broken SQL (file and line), a table that is read without ref() or
-            source(), or a model that it reads was not run yet.
+            source(), or a model that it reads is a table and was not run yet.
     """
     from dbt_like_sql.lineage import column_lineage
 
@@ -253,10 +253,13 @@ def run_model(name: str, session: Session) -> ModelRun:
 
 
 def run_tests(name: str, session: Session) -> list[TestResult]:
-    """Run all tests of a model that was run.
+    """Run all tests of a model.
+
+    A table model is tested on its parquet file. A view model is computed anew and need not have been run.
 
     Raises:
-        SqlModelError: unknown model, not run yet, or a test's own SQL is broken.
+        SqlModelError: the model is unknown, the model or another that a test reads is a table and was not run
+            yet, or a test's own SQL is broken.
     """
     model = session.model(name)
     results = []
@@ -273,10 +276,11 @@ def run_tests(name: str, session: Session) -> list[TestResult]:
 
 
 def rebuild_database(artifacts_dir: str | Path, *, root: Path | None = None) -> Path:
-    """Write `marts/cabs.duckdb`: a table, with its description, for each model that was run.
+    """Write `marts/cabs.duckdb` anew and return its path.
 
-    Views over the replays' files stay out: they would point at files of this machine. One process writes at a
-    time; readers keep the file that they opened.
+    The file holds a table, with its description, for each table model that was run. Models that are views
+    stay out, because they would point at files of this machine. One process writes at a time; readers keep
+    the file that they opened.
     """
     import duckdb
 
@@ -745,5 +749,5 @@ def open_session(artifacts_dir: str | Path, *, root: Path | None = None) -> Iter
 
 
 def _quote(value: Any) -> str:
-    """Return a value as a literal of SQL."""
+    """Return the text of a value as a string literal of SQL, also if the value is a number or a path."""
     return "'" + str(value).replace("'", "''") + "'"

@@ -17,8 +17,9 @@ def answer_for(chain: Chain, goal: Goal, *, anyway: bool = False) -> GoalAnswer:
         anyway: answer although the artifacts are of older data, or of data that failed a check since.
 
     Raises:
-        ProvenanceError: the pool's chain has not been run, or not on the data at hand.
-        ResultError: no replay is in the marts.
+        ProvenanceError: the pool's chain has not been run or, unless `anyway` is True, not on the data at
+            hand.
+        ResultError: no replay is in the marts, or the replay problem of the marts is gone.
         DataError: the goal names a model or asks for latencies that the table does not have, or the pool has
             no answer.
     """

@@ -1,7 +1,7 @@
 """`square_cb`: SquareCB, inverse-gap weighting of a regression's predictions.
 
-With predictions f_j = x'theta_j, clipped to [0, 1], of a ridge model for every arm (`ridge_policy`), and the
-best arm b = argmax_j f_j, round t = 1, 2, ... plays
+With the utilities f_j that a ridge model of every arm predicts (`ridge_policy`), clipped to [0, 1], and the
+best available arm b = argmax_j f_j, round t = 1, 2, ... plays
 
     an arm j != b with probability p_j = 1 / (mu + gamma_t (f_b - f_j)),  gamma_t = gamma t^gamma_power,
     the arm b with the rest of the probability.
@@ -78,9 +78,12 @@ class SquareCBParts(NamedTuple):
 def square_cb_pmf(
     rule: Any, values: np.ndarray, mask: np.ndarray, joined: np.ndarray, t: int, pmf: np.ndarray
 ) -> None:
-    """Fill pmf [K] for predicted utilities [K] and available arms mask [K]; clip the utilities to [0, 1].
+    """Fill pmf [K] with the probability of every arm, 0 for arms that are not available.
 
     Args:
+        values: predicted utilities [K], -inf for arms that are not available. Utilities of available arms are
+            clipped to [0, 1] in place.
+        mask: available arms, bool [K].
         rule: a `SquareCBRule`, or a record with its fields. t: round, counted from 0.
         joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
     """
@@ -129,6 +132,11 @@ class SquareCB(RidgeBandit):
     loop = staticmethod(round_loop(decide, learn_played_arm))
 
     def prepare(self) -> None:
+        """Check the option mu.
+
+        Raises:
+            PolicyError: mu is smaller than the number of arms.
+        """
         check_mu(self.name, self.settings.mu, len(self.arms))
 
     def add_arm(self) -> None:
@@ -159,9 +167,15 @@ class SquareCB(RidgeBandit):
         self.joined = np.array(arrays["joined"])
 
     def layout(self) -> dict[str, states.Field]:
+        """Return {name: shape and limits} of the arrays of `state`, by which saved files are checked."""
         return super().layout() | {"joined": states.learnt(len(self.arms), low=0.0)}
 
     def parts(self, lane: Lane | None = None) -> SquareCBParts:
+        """Return the arguments of the kernel with the policy's own arrays, not copies.
+
+        Args:
+            lane: one trial of a replay, for policies that keep data in it. SquareCB does not read it.
+        """
         return SquareCBParts(self.rule(self.settings), self.models, self.joined, self.keys, self.pmf)
 
     @staticmethod

@@ -38,7 +38,11 @@ class UniRoute(Predicted):
 
     @property
     def predictor_settings(self) -> dict[str, Any]:
-        """Options of the predictor: one cluster for every prompt, unless the settings say otherwise."""
+        """Options of the cluster predictor, with `top` = 1 unless the settings say otherwise.
+
+        `top` is the number of nearest clusters that count for a prompt, so by default a prompt's score is
+        predicted from its own cluster alone.
+        """
         return {"top": 1, **self.settings.settings}
 
     def add_arm(self) -> None:
@@ -62,6 +66,10 @@ class UniRoute(Predicted):
         self.predictor = self.predictor.with_arm(embeddings, scores)
 
     def resemble(self, arm: int, margin: float) -> None:
+        """Give the last arm, which `add_arm` has just added, the mean scores of the arm at index `arm`.
+
+        The margin is not used, since the means are scores and not utilities.
+        """
         if self.predictor is not None:
             means = self.predictor.means_  # a copy that `add_arm` made, so no other policy shares it
             means[:, -1] = means[:, arm]
