@@ -45,7 +45,13 @@ label = policy_label
 
 
 def description_of(policy: str) -> str:
-    """Return the description of a policy in the catalog, as one line without code marks."""
+    """Return the description of a policy in the catalog, as one line without code marks.
+
+    If the name has a preset, a sentence about the preset follows.
+
+    Raises:
+        PolicyError: the policy or the preset is unknown, or an option is malformed or stands twice.
+    """
     text = policy_description(policy).removeprefix("Replay of ").replace("`", "")
     return text[:1].upper() + text[1:]
 
@@ -62,7 +68,8 @@ def style(policy: str) -> Style:
     """Return colour, dash and symbol of a policy.
 
     The catalog gives them. A policy without a style there gets one from the letters of its name, so that it
-    looks the same on every page. A preset changes the dash.
+    looks the same on every page. The presets `literal`, `tuned` and `warm` have dashes of their own, unless
+    options follow the preset. Other presets and options change nothing.
     """
     base, _, preset = policy.partition("@")
     record = policies().get(base)

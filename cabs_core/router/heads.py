@@ -42,9 +42,9 @@ def cut_oracles(oracles: Oracles, needs: Reads) -> Oracles:
 
     A predictor of scores always stays, since explanations show its scores. If the policy reads
     `predicted_scores`, the chosen one stays. Otherwise the chosen one becomes the predictor whose
-    `static_scores` the policy reads, or `SHOWN` if it reads none. A chosen network for costs is replaced by
-    ridge if the policy reads no `predicted_costs`. The network stays only if one of the remaining
-    predictions or contexts needs it.
+    `static_scores` the policy reads (`knn` for `knn_literal`), or `SHOWN` if the policy reads none. A chosen
+    network for costs is replaced by ridge if the policy reads no `predicted_costs`. The network stays only
+    if one of the remaining predictions or contexts needs it.
 
     Args:
         oracles: all fitted predictors, and in `chosen` the one in use for each purpose.

@@ -204,7 +204,10 @@ def list_(as_json: bool) -> None:
 @pool.command("show")
 @click.argument("name", shell_complete=complete_pool)
 def show(name: str) -> None:
-    """Show a pool: its settings, and what is there of it."""
+    """Show a pool's settings, the state of every stage and the number of fresh replays.
+
+    Settings that have their default value are left out. A pool with a log has no replays.
+    """
     from cabs_core.data.pools.find import find_pool
     from cabs_core.pipeline.artifacts import ArtifactStore, Chain
 

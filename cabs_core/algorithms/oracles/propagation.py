@@ -48,7 +48,10 @@ class CorrelationPropagation:
 
 
 def _deviation(predicted: np.ndarray) -> np.ndarray:
-    """Return the standard deviation of a 0/1 score with mean `predicted`, clipped to [`_LOW`, `_HIGH`]."""
+    """Return the standard deviation of a 0/1 score whose mean is `predicted`.
+
+    The mean is clipped to [`_LOW`, `_HIGH`] first, so the deviation is never 0.
+    """
     q = np.clip(predicted, _LOW, _HIGH)
     deviation: np.ndarray = np.sqrt(q * (1.0 - q))
     return deviation

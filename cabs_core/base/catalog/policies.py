@@ -64,7 +64,7 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 def with_options(name: str, options: Mapping[str, Any]) -> str:
     """Append options to a name: `'lin_ucb@alpha=2'` for `('lin_ucb', {'alpha': 2.0})`.
 
-    Equal options give equal names: options are sorted, and whole numbers have no decimals.
+    Equal options give equal names: options are sorted, and whole numbers below 1e15 have no decimals.
     """
     return "@".join([name, *(f"{key}={_option_text(options[key])}" for key in sorted(options))])
 
@@ -80,7 +80,11 @@ def _value(text: str) -> Any:
 
 
 def _option_text(value: Any) -> str:
-    """Write the value of an option as text; equal values give equal texts."""
+    """Write the value of an option as text.
+
+    Whole numbers below 1e15 have no decimals: 2 and 2.0 are both `2`. True, False and None are `true`,
+    `false` and `null`.
+    """
     for word, meant in _WORDS.items():
         if value is meant:
             return word
@@ -182,7 +186,8 @@ def random_key(name: str) -> str:
 def policy_label(name: str) -> str:
     """Name of a policy in reports: `CABS-D linear (literal)` for `cabs_d_linear@literal`.
 
-    A policy outside the catalog keeps its name as title: `other (warm)` for `other@warm`.
+    A policy outside the catalog keeps its name as title: `other (warm)` for `other@warm`. Options follow the
+    preset in the brackets: `LinUCB (warm, alpha 2)`. The name is not checked.
     """
     plain, options = name_and_options(name)
     base, _, preset = plain.partition("@")
@@ -205,7 +210,10 @@ def policy_description(name: str) -> str:
 
 
 def policy_table() -> list[dict[str, Any]]:
-    """Return one row a policy and preset, for the SQL source `catalog.policies`."""
+    """Return one row for each policy and preset, for the SQL source `catalog.policies`.
+
+    A row has the family, the kind, the start and the title.
+    """
     return [
         {
             "base_policy": record.name,

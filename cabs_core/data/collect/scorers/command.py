@@ -103,7 +103,10 @@ def _run(words: Sequence[str], line: bytes, seconds: float, folder: str) -> tupl
 
 
 def _exchange(process: subprocess.Popen[bytes], line: bytes, deadline: float) -> tuple[bytes, bytes]:
-    """Write the line. Return (standard output, standard error) once the program has ended or closed both.
+    """Write the line, and return (standard output, standard error).
+
+    The function returns once the program has ended, or once both outputs are closed and the line is written
+    or refused.
 
     Raises:
         TimeoutError: the deadline passed.

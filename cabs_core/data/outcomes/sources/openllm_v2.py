@@ -194,6 +194,8 @@ def convert(pickle_path: Path, target: Path) -> None:
 def read_questions(file: VerifiedFile) -> dict[str, tuple[list[str], list[str]]]:
     """Return {task: (questions, full prompts)} in document order, without IFEval.
 
+    The result is empty if the file holds JSON other than an object.
+
     Raises:
         DataError: the file is too large or not JSON, or a task lacks its two lists of texts of one length.
     """
