@@ -18,8 +18,7 @@ from cabs_core.pipeline.commands.options import parse_rhos, takes_pool
 @click.option(
     "--rho",
     "rhos",
-    help="Check the pool's replays at these cost sensitivities only, such as 0,900 or low; ignored without a "
-    "pool.",
+    help="Check the pool's replays at these cost sensitivities only, such as 0,900 or low. Needs a pool.",
 )
 @click.option("--quick", is_flag=True, help="Do not play a sample of trials again.")
 @click.option("--junit", type=click.Path(dir_okay=False, path_type=Path), help="Write a JUnit XML file.")
@@ -50,6 +49,8 @@ def check(
     from cabs_dagster.due import planner_of
     from cabs_dagster.instance import open_instance
 
+    if rhos and not pool:
+        raise click.UsageError("--rho needs --pool, because every pool has its own cost sensitivities")
     pools, errors = ([active_pool(pool)], []) if pool else active_pools()
     broken: list[tuple[str, CabsError]] = [(e.path.stem if e.path else "", e) for e in errors]
     begun = planner_of(ArtifactStore(), pools).begun

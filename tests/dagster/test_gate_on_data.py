@@ -53,6 +53,7 @@ def write(home: Path, frame: pd.DataFrame) -> None:
 def test_warnings_neither_block_nor_fail_and_a_broken_pool_hides_no_other(cabs_home: Path) -> None:
     # shipped pools that nobody ran lack tables here, and are not looked at
     output_of("check", code=1)
+    assert "--rho needs --pool" in output_of("check", "--rho", "0", code=2)
     write(cabs_home, table())
     output_of("run", "mine", "--no-report")
     assert {status.state for status in chain_of("mine").overview()} == {"fresh"}

@@ -194,10 +194,10 @@ class Tables:
         return frame.sort_values("score_sd", kind="stable", ignore_index=True)
 
     @property
-    def twins(self) -> pd.DataFrame | str:
+    def twins(self) -> pd.DataFrame:
         """Table with one row per model that has the scores of an earlier model, in the order of the models.
 
-        The table is empty if there is no such model. The property never returns a text.
+        The table is empty if there is no such model.
         """
         first: dict[bytes, str] = {}
         columns = zip(self.outcomes.arms, self.outcomes.scores.T, strict=True)
