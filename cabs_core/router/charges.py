@@ -93,7 +93,7 @@ class CostFactors:
 
 
 def is_amount(value: Any, most: float = sys.float_info.max) -> bool:
-    """Return True if a value is a number from 0 to `most`.
+    """Return True if a value is a number from 0 to `most`. A bool is no number here.
 
     JSON and Python have integers that no double holds, hence the default of `most`.
     """

@@ -103,7 +103,15 @@ def build_problems(
 
 
 def _predictions(oracles: Oracles, x: np.ndarray, lengths: np.ndarray, scores: np.ndarray) -> dict[str, Any]:
-    """Return the oracles' predictions for the prompts of one split, by the name of the problem's array."""
+    """Return the oracles' predictions for the n prompts of one split, by the name of the problem's field.
+
+    The fields are `predicted_scores` [n, K] of the chosen accuracy head, `predicted_costs` [n, K] (USD),
+    `surrogate_deltas` [n, K, K] and `static_scores`, {name of a static predictor: scores [n, K]}.
+
+    Args:
+        x: embeddings [n, e]. lengths: prompt lengths [n].
+        scores: observed scores [n, K], from which the surrogate deltas are computed.
+    """
     candidates = oracles.candidate_scores(x, lengths)
     predicted = candidates[oracles.chosen["accuracy"]]
     return {

@@ -2,8 +2,11 @@
 
 `equirouter`  EquiRouter (Lai and Ye 2026, arXiv 2602.03478) learns the ranking of the arms. Its loss is a
               pairwise logistic loss over the pairs of a prompt in which one arm is better, or equally good
-              and cheaper. Every prompt counts the same. Here "better" is the larger utility at rho, so that
-              the learnt ranking is the decision. At rho = 0 it is the source's order (quality, then cost).
+              and cheaper. Here "better" is the larger utility at rho, so that the learnt ranking is the
+              decision. At rho = 0 it is the source's order (quality, then cost). With the setting `pairs`
+              at `equal`, as in the source, every prompt that has pairs counts the same. By default (`gap`)
+              a pair counts in proportion to its difference of utilities: pairs of equal utility count
+              nothing, and prompts with larger differences count more.
               What was read: the abstract and others' accounts of its section 4.3, because the text was not at
               hand. Its encoder of prompt and model (FiLM) is replaced by one linear head for every arm.
 `dr_policy`   Causal LLM routing (Tsiourvas, Sun and Perakis 2025, arXiv 2505.16037) minimises the regret on
@@ -117,7 +120,7 @@ class DecisionPolicy(PointPolicy):
     def optional_layouts(self) -> tuple[dict[str, states.Field], ...]:
         """Return the layouts of weights and constants as one group, of which a state has both or neither.
 
-        A policy without a train split has neither.
+        A policy without a train split of at least 2 rows has neither.
         """
         return ({"weights": states.learnt("trained", "width"), "constants": states.learnt("trained")},)
 
@@ -129,6 +132,10 @@ class EquiRouter(DecisionPolicy):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = {"literal": {"pairs": "equal"}}
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
+        """Return the ranking loss, the utilities as targets [N, B], and curvatures [B] of the loss by arm.
+
+        The setting `pairs` weights the pairs of the loss, see `ranking_loss`.
+        """
         from cabs_core.algorithms.policies.choice_losses import ranking_loss  # noqa: PLC0415  (as in `fitted`)
 
         utilities = offline.utilities
@@ -144,6 +151,10 @@ class DrPolicy(DecisionPolicy):
     """The policy fitted by a log loss with doubly robust utilities as weights; `dr_policy` in the module."""
 
     def _problem(self, points: np.ndarray, offline: Offline) -> tuple[Loss, np.ndarray, np.ndarray]:
+        """Return the weighted log loss, the targets [N, B] that weight it, and its curvatures [B] by arm.
+
+        The targets are doubly robust utilities if the train split is a log, or else the measured utilities.
+        """
         from cabs_core.algorithms.policies.choice_losses import weighted_log_loss  # noqa: PLC0415  (as in `fitted`)
 
         targets = offline.utilities

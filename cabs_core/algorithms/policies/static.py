@@ -68,7 +68,7 @@ class StaticPolicy(LoopPolicy):
 
     @property
     def trained_only(self) -> bool:
-        """True if the method has values only for the B arms of the train split."""
+        """True if the method has values only for the B arms of the train split; False in this base class."""
         return False
 
     @property
@@ -155,7 +155,8 @@ class StaticPolicy(LoopPolicy):
         """Restore what `state` returned.
 
         Raises:
-            PolicyError: the places of the state are not one for each of the policy's arms.
+            PolicyError: the places of the state are not one for each of the policy's arms, or the places of
+                trained arms do not ascend.
         """
         if self.trained_only:
             columns = np.array(values["columns"], dtype=np.int64)
@@ -166,7 +167,9 @@ class StaticPolicy(LoopPolicy):
 
     @property
     def can_resemble(self) -> bool:
-        """True: an arm that joined is compared by what requests predict, whatever else the method reads."""
+        """Always True: an arm that joined is compared by the predictions in requests, and these can be the
+        predictions of the arm that it resembles.
+        """
         return True
 
     def add_arm(self) -> None:
@@ -192,7 +195,7 @@ class BestSingle(StaticPolicy):
     def start(self, offline: Offline | None) -> None:
         """Set the mean utilities [K] of the train split.
 
-        They are zeros without a train split, so that the first arm is played.
+        They are zeros if the train split is None or empty, so that the first available arm is played.
         """
         if offline is None or not len(offline):
             self.means = np.zeros(len(self.arms))
@@ -212,9 +215,15 @@ class BestSingle(StaticPolicy):
         return {"means": self.means}, super().state()[1]
 
     def layout(self) -> dict[str, states.Field]:
+        """Return the layout of the array `means` of a state: [B] mean utilities from 0 to 1."""
         return {"means": states.learnt("trained", low=0.0, high=1.0)}
 
     def restore(self, arrays: Mapping[str, np.ndarray], values: Mapping[str, Any]) -> None:
+        """Restore the places of the arms and the mean utilities that `state` returned.
+
+        Raises:
+            PolicyError: the places or the means are not of the policy's arms.
+        """
         super().restore(arrays, values)
         self.means = arrays["means"]
         self.of_today(self.means)  # refuses means of other arms
@@ -292,7 +301,12 @@ class Predicted(StaticPolicy):
     any_rho: ClassVar[bool] = True
 
     def start(self, offline: Offline | None) -> None:
-        """Check predictor and settings. The predictor is fitted when it is first needed."""
+        """Check predictor and settings. The predictor is fitted when it is first needed.
+
+        Raises:
+            PolicyError: the predictor is unknown, or the value of an option is out of range.
+            TypeError: the predictor has no option of a name in the settings.
+        """
         # a third of a second, and a replay reads predictions that are there
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
 
@@ -302,7 +316,11 @@ class Predicted(StaticPolicy):
 
     @property
     def key(self) -> str:
-        """Name of the predictor, which is the key of its predictions in `static_scores`."""
+        """Name of the predictor, which is the key of its predictions in `static_scores`.
+
+        It is the setting `predictor`, or else the policy's base name; `knn` with the preset `literal` has the
+        predictor `knn_literal`.
+        """
         if self.settings.predictor is not None:
             return str(self.settings.predictor)
         if (self.base, self.preset) == ("knn", "literal"):
@@ -328,7 +346,9 @@ class Predicted(StaticPolicy):
     def reads(self) -> Reads:
         """Return the fields of a request that the policy reads.
 
-        These are the inputs of the policy's own predictor, or else the oracles' predictions under its key.
+        These are the expected costs, and the inputs of the policy's own predictor or else the oracles'
+        predictions under its key. A policy with its own predictor also reads predicted scores if an
+        arm joined.
         """
         if self.own_predictor:
             on = self.on_embeddings
@@ -379,10 +399,13 @@ class Predicted(StaticPolicy):
     def values(self, request: Request) -> np.ndarray:
         """Return expected utilities [K] from the request's predictions, or else from the policy's predictor.
 
-        A policy with options for its predictor does not read the request's predicted scores.
+        A policy with options for its predictor does not read the request's predicted scores. For the
+        predictor, a request without a prompt length counts as one of length 0. The costs are the request's
+        `static_costs`, or its `predicted_costs` if there are none.
 
         Raises:
-            PolicyError: there are neither predictions nor a predictor, or the request lacks an input.
+            PolicyError: there are neither predictions nor a predictor, the request lacks the embedding or
+                context that the predictor reads, or it lacks costs.
         """
         k = len(self.arms)
         if self.predictor_settings:
