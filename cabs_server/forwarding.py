@@ -326,6 +326,8 @@ class Forwarder(Connections):
     def _note_no_decision(self, error: BaseException) -> None:
         """Log and count an error of the router, its log, disk or encoder, after which the fallback answers.
 
+        The error counts against the router's own breaker, unless it is a RouterError of this request alone.
+
         Raises:
             Refused: the server answers 503 in this case (`fail_closed`).
         """
@@ -403,7 +405,10 @@ class Forwarder(Connections):
                     )
 
     def _remember(self, failed: list[Answer], answer: Answer, kind: RequestKind) -> None:
-        """Remember the models that refused a request by a rule of their own, if another one answered it."""
+        """Remember the models that refused a request by a rule of their own, and the model that answered it.
+
+        Nothing is remembered if the answer has a status of 400 or more.
+        """
         if answer.status >= 400:
             return
         self.refusals.note_answer(answer.model, kind)

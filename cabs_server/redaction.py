@@ -31,7 +31,14 @@ class Secrets:
 
     @classmethod
     def of(cls, upstreams: Upstreams) -> Secrets:
-        """Return the secrets of an upstreams file: the keys of all its models, read from the environment."""
+        """Return the secrets of an upstreams file: the keys of all its models, also of those for embeddings.
+
+        A key is the value of the environment variable that the file gives, or the content of the file that
+        `VARIABLE_FILE` names. A model without a key adds nothing.
+
+        Raises:
+            RouterError: the file of a key cannot be read, or both variables are set.
+        """
         models = (*upstreams.models.values(), *upstreams.embeddings.values())
         names = {model.key_env for model in models if model.key_env is not None}
         keys = (secret(name) for name in names)

@@ -170,6 +170,7 @@ def atomic_directory(path: str | Path, contents: Contents | None) -> Iterator[Pa
 
 
 def _remove(temporary: Path) -> None:
+    """Delete a file or a folder with its content, if it exists. Errors of the disk are ignored."""
     if temporary.is_dir():
         shutil.rmtree(temporary, ignore_errors=True)
     else:
@@ -275,6 +276,7 @@ def _remove_dead(paths: Iterable[Path]) -> int:
 
 
 def _alive(pid: int) -> bool:
+    """Return True if a process of this user or of another one has this id."""
     try:
         os.kill(pid, 0)
     except ProcessLookupError:

@@ -96,6 +96,7 @@ def _deployment(name: str, options: dict[str, Any]) -> None:
 
     Raises:
         PolicyError: a promise is broken.
+        CabsError: the router's bundle cannot be built or used with the policy.
     """
     pool, made, _ = _pool()
     prompts = test_prompts(made)

@@ -141,7 +141,10 @@ class ModelRun:
         return self.state == "ok"
 
     def reopen(self) -> None:
-        """Allow calls again to a model for which the budget had ended."""
+        """Allow calls again to a model for which the budget had ended, and set `unanswered` to 0.
+
+        A model in another state stays as it is.
+        """
         if self.state == "budget":
             self.state = "ok"
             self.unanswered = 0
@@ -175,8 +178,9 @@ class ModelRun:
     def bad(self, reply: Reply, patience: float) -> None:
         """Record a failure, and give the model up if it cannot be asked.
 
-        Otherwise set the time of the next request if the reply demands a wait. A model is given up if its
-        account is refused, or after `_REFUSALS` refused requests in a row.
+        A model is given up if its account is refused, or after `_REFUSALS` refused requests in a row.
+        After other failures `blocked_until` is set if the reply says how long to wait, or if it says "too
+        many requests" without a time. The wait then begins at `_FIRST_WAIT` and doubles each time.
 
         Args:
             patience: seconds without an answer after which the model is given up, too.

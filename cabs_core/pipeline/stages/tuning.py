@@ -39,6 +39,7 @@ class TuningSummary(Summary):
     choices: list[dict[str, Any]]
 
     def shown(self) -> dict[str, Any]:
+        """Return the figures to show: number of policies with a grid, `tuned`, and `choices` as the table."""
         policies = {row["policy"] for row in self.choices}
         return {"policies": len(policies), "tuned now": self.tuned, "table": self.choices}
 
@@ -46,7 +47,11 @@ class TuningSummary(Summary):
 def build(
     chain: Chain, target: Target, folder: Path, inputs: dict[str, Path], options: Options
 ) -> TuningSummary:
-    """Tune the policies whose code or inputs changed, in every fold; keep what was chosen for the others."""
+    """Tune the policies whose code or inputs changed, in every fold; keep what was chosen for the others.
+
+    With `options.force` all policies are tuned. The chosen settings and the seconds of each policy's tuning
+    are written to `folder`.
+    """
     keeps = () if options.force else _still_valid(chain, target)
     missing = tuple(p for p in chain.pool.policies if p not in keeps)
     # an object store has no folder of a tuning that was never made
