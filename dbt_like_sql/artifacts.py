@@ -193,7 +193,7 @@ class Marts:
         return stable_hash({source.relation: self.source_hash(source) for source in tables}, 32)
 
     def recipe(self, model: SqlModel, records: Mapping[str, Record]) -> Recipe:
-        """Return the recipe of a model as it would be made now.
+        """Return what determines a model as it would be made now: its code version and its inputs' hashes.
 
         Args:
             records: {asset key: record} of the models that it reads.
@@ -464,12 +464,18 @@ class _Model:
 
     @property
     def name(self) -> str:
+        """Asset key of the model, such as `marts/mart_aiq`."""
         return key_of(self.model)
 
     def record(self) -> Record | None:
         return self.store.record(self.model.name)
 
     def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
+        """Return what determines the model now (`Marts.recipe`).
+
+        Args:
+            inputs: {asset key: record} of the models that it reads.
+        """
         return self.store.recipe(self.model, inputs)
 
     def faults(self, record: Record) -> list[str]:

@@ -170,7 +170,11 @@ def build_leaderboard(
 
 
 def _headline(data: PoolData, first: AnswerPage | None, older_data: str) -> str:
-    """Return the answer in one line, for the page, `cabs run` and the leaderboard."""
+    """Return the answer in one line, for the page, `cabs run` and the leaderboard.
+
+    Without an answer page the line names the best policy. If `older_data` says that the figures are of older
+    data, the line is that there is no answer.
+    """
     if older_data:
         return "No answer on older data"
     if first is None:

@@ -264,7 +264,11 @@ def _lease_problems(
 
 
 def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
-    """Return a sentence if no score came, or if fewer than 10 % of at least 100 wanted scores came."""
+    """Return a sentence if no score came, or if fewer than 10 % of at least 100 wanted scores came.
+
+    Without any score the sentence says what follows: a router that learns (`learns`) learns nothing, and of
+    another nobody knows how good its answers are.
+    """
     if calls.all.decisions and not calls.all.scores:
         if learns:
             effect = "the router learns nothing"

@@ -276,6 +276,10 @@ def _check_indices(where: str, name: str, values: np.ndarray, *, ndim: int, high
 
 
 def _check_arrivals(where: str, arrivals: np.ndarray) -> None:
+    """Raise PolicyError if rewards `[m, 2]`, (round of arrival, round of the decision), are out of order.
+
+    Rounds of arrival may not descend, and no reward may arrive before its decision.
+    """
     arrival_rounds, reward_rounds = arrivals.T
     if (np.diff(arrival_rounds) < 0).any() or (reward_rounds > arrival_rounds).any():
         raise PolicyError(f"{where}: lane.arrivals must be sorted, no reward before its round")

@@ -332,6 +332,7 @@ class ReplayProblem:
 
     @cached_property
     def _hashes(self) -> dict[str, str]:
+        """{name of the array: hash of its type, shape and values}, computed once."""
         return {name: problem_files.array_hash(value) for name, value in self.arrays().items()}
 
     def content_hash(self) -> str:

@@ -68,8 +68,9 @@ def _methods(name: str, options: dict[str, Any]) -> None:
 
 
 def _record(name: str, options: dict[str, Any]) -> None:
-    """Check that the class has the presets of the record, and that the record is complete.
+    """Check a policy's entry in the catalog (`PolicyRecord`) against its class.
 
+    The class must have every preset that the entry names, except `default`.
     The description must end in a full stop, and a policy that needs outcomes must have feedback `full`.
     """
     record, cls = policy_record(name), policy_class(name)
