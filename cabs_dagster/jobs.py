@@ -36,7 +36,10 @@ class RetentionConfig(dg.Config):
 
 
 def prune_old_traces(context: dg.OpExecutionContext, config: RetentionConfig) -> None:
-    """Delete old traces of replays, or only count them in a dry run. Summaries, marts and reports stay."""
+    """Delete old traces of replays, or only count them in a dry run. Summaries, marts and reports stay.
+
+    Traces of `keep_pools` stay, and so do those of pools with predicted answers that are not retired.
+    """
     store = cabs_of(context).store()
     traces = list(prunable(store, config.older_than_days, tuple(config.keep_pools)))
     size = sum(trace.bytes for trace in traces) / 1e6

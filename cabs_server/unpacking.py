@@ -30,10 +30,12 @@ def pieces_of(content: bytes) -> Iterator[bytes]:
 class Unpacked:
     """An iterator over the unpacked body of a response as it comes, in pieces of at most `limits.PIECE`.
 
-    A reader that was cancelled, by a timeout for example, may go on later.
+    A reader that was cancelled, by a timeout for example, may go on later. A body that is packed by gzip or
+    deflate is unpacked even if it was asked for unpacked. A packed body that ends early is not noticed here:
+    the iterator ends after what could be unpacked.
 
     Raises:
-        ValueError: the body is packed in another way than was asked for, or is damaged.
+        ValueError: the body is packed by anything but gzip or deflate, or its bytes are damaged.
     """
 
     def __init__(self, response: aiohttp.ClientResponse):

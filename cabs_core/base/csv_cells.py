@@ -19,9 +19,10 @@ _FORMULA_STARTS = tuple("=+-@\t\n＝＋－＠")
 
 
 def safe_cell(value: Any) -> Any:
-    """Return the value as a cell that is no formula and holds no control character but line breaks and tabs.
+    """Return the value as a cell that is no formula and holds no control character but newlines and tabs.
 
-    Only texts change. A text that begins like a formula gets a leading apostrophe, unless it is a number.
+    Only texts change. Other control characters, such as the carriage return, become escapes. A text that
+    begins like a formula, or with a newline or tab, gets a leading apostrophe, unless it is a number.
 
     Examples:
         >>> safe_cell("=1+1"), safe_cell("-1.5"), safe_cell("model\\x1b[2J"), safe_cell(-2)

@@ -32,7 +32,8 @@ from cabs_core.router.bundle import read_manifest
 from cabs_core.router.loaded import Bundle
 from cabs_core.router.promotion import Comparison, Difference, judge
 
-#: Share of the difference of two policies that the log may never play. Beyond it the log cannot tell.
+#: Difference in probability, summed over arms that the log never plays, from 0 to 2 and averaged over
+#: decisions. If two policies differ by more on these arms, the log cannot tell.
 NEVER_PLAYED = 0.01
 
 
@@ -44,7 +45,11 @@ def compare_on_log(
     *,
     margin: float = MARGIN,
 ) -> Comparison:
-    """Compare two bundles on a log at the challenger's rho, without learning and exploration.
+    """Compare two bundles on a log at the challenger's rho, without learning.
+
+    The policies' own probabilities are compared, without the exploration floor that a router adds. Utility is
+    judged at the challenger's rho, and each policy plays at it. A policy that cannot change rho while it
+    serves plays at the rho that it was made for.
 
     Args:
         champion, challenger: folders of the bundles.
@@ -84,7 +89,8 @@ def compare_policies(
 
     Raises:
         RouterError: the log has no propensities. Moreover, unless the policies pass without an estimate: the
-            log is deterministic, or never plays more than `NEVER_PLAYED` of what the policies differ in.
+            log is deterministic, or the policies differ by more than `NEVER_PLAYED` in probability on arms
+            that the log is known never to play.
     """
     n = len(data)
     if data.propensities is None:

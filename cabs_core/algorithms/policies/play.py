@@ -257,12 +257,16 @@ def check_lane(policy: Policy, stream: Stream, lane: Lane, start: int, stop: int
 
 
 def _check_is_array(where: str, name: str, value: Any) -> None:
+    """Raise PolicyError unless the value is a numpy array (no subclass) of at least one dimension."""
     if type(value) is not np.ndarray or not value.ndim:
         raise PolicyError(f"{where}: lane.{name} is a {type(value).__name__}, expected an array")
 
 
 def _check_indices(where: str, name: str, values: np.ndarray, *, ndim: int, high: int) -> None:
-    """Raise PolicyError unless values are int64 from 0 to high - 1, with columns of two if ndim is 2."""
+    """Raise PolicyError unless values are C-contiguous int64 from 0 to high - 1 of `ndim` dimensions.
+
+    An array of two dimensions must have two columns. An empty array passes.
+    """
     columns = (2,) if ndim == 2 else ()
     if (
         values.dtype != states.I8
@@ -286,6 +290,7 @@ def _check_arrivals(where: str, arrivals: np.ndarray) -> None:
 
 
 def _check_trace(where: str, name: str, values: np.ndarray, shape: tuple[int, ...], dtype: np.dtype) -> None:
+    """Raise PolicyError unless a trace has this shape and dtype, and is contiguous, aligned and writeable."""
     if values.shape != shape or values.dtype != dtype or not values.flags.carray:
         raise PolicyError(
             f"{where}: lane.{name} has shape {list(values.shape)} of {values.dtype}, expected {dtype} "
@@ -364,6 +369,9 @@ def play_lanes(
     """Play rounds start..stop-1 of every lane, in the algorithm's own loop or call by call.
 
     Lanes are played over threads, since compiled loops hold no GIL. Results do not depend on `threads`.
+
+    Args:
+        policies: one policy for every lane, all with algorithms of one class.
     """
     algorithms = [policy.algorithm for policy in policies]
     first = algorithms[0]

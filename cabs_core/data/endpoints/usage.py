@@ -337,7 +337,8 @@ def tokens_of(usage: Any) -> Tokens | None:
     counts 0, and no part is larger than its whole. Cohere has two counts of a call; the billed one is read.
 
     Returns:
-        None if there is no sound count of the input, or none from which the output follows.
+        None if there is no sound count of the input, or none from which the output follows. If no count of
+        the output is named, the output is the total less the input.
     """
     if not isinstance(usage, Mapping):
         return None
@@ -566,11 +567,12 @@ def _is_cache_extra(
 def _reported_cost(usage: Mapping[str, Any]) -> tuple[float | None, str]:
     """Return the cost of a call as its provider or gateway reports it.
 
-    OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI and several gateways report a cost.
+    OpenRouter, LiteLLM, Perplexity, DeepInfra, xAI and several gateways report a cost. A gateway that was
+    called with the user's own key reports its fee, to which the cost of the provider behind it is added.
 
     Returns:
-        (usd, currency). `usd` is None if there is no sound cost in US dollars. `currency` is '' unless the
-        cost is in another currency.
+        (usd, currency). `usd` is None if there is no sound cost in US dollars, or only a gateway's fee.
+        `currency` is '' unless the cost is in another currency.
     """
     usd, currency = _cost_of_fields(usage)
     if currency:
@@ -663,7 +665,8 @@ def is_number_up_to(value: Any, most: float) -> bool:
 def reported_output(usage: Mapping[str, Any]) -> float | None:
     """Return the output tokens that a usage block names, which may leave out reasoning.
 
-    Return None if the block has no sound count of the output.
+    Return None if no name of `OUTPUT_NAMES` has a sound count. Gemini's count of the answer
+    alone, without its reasoning, is not among them.
     """
     return _first_count(_counts(usage), OUTPUT_NAMES)
 
@@ -671,7 +674,8 @@ def reported_output(usage: Mapping[str, Any]) -> float | None:
 def with_output_at_least(usage: dict[str, Any], least: float) -> dict[str, Any]:
     """Return a copy of a usage block whose count of the output is raised to `least` tokens if it is smaller.
 
-    The block itself is returned if it has no sound count of the output.
+    The block itself is returned if no name of `OUTPUT_NAMES` has a sound count. Gemini's count of
+    the answer alone, without its reasoning, is not among them.
     """
     counts = _counts(usage)
     name = next((name for name in OUTPUT_NAMES if name in counts), None)
