@@ -69,15 +69,18 @@ class Unpacked:
             piece = self._rest[: limits.PIECE]
             self._rest = self._rest[limits.PIECE :]
             return piece
-        try:
-            piece = self._unpacker.decompress(self._rest, limits.PIECE)
-        except zlib.error as error:
-            raise ValueError(f"the answer is packed wrongly: {error}") from None
-        self._rest = self._unpacker.unconsumed_tail
-        if self._unpacker.eof:
+        while True:
+            try:
+                piece = self._unpacker.decompress(self._rest, limits.PIECE)
+            except zlib.error as error:
+                raise ValueError(f"the answer is packed wrongly: {error}") from None
+            self._rest = self._unpacker.unconsumed_tail
+            if not self._unpacker.eof:
+                return piece
             self._rest = self._unpacker.unused_data
             self._unpacker = zlib.decompressobj(_EITHER)
-        return piece
+            if piece or not self._rest:  # else another packed part stands behind one that is empty
+                return piece
 
 
 async def read_whole(

@@ -412,6 +412,20 @@ def test_no_piece_of_an_answer_is_larger_than_a_piece(encoding, pack):
     assert b"".join(pieces) == text and max(map(len, pieces)) <= limits.PIECE
 
 
+@pytest.mark.parametrize("size", [1, 19, 20, 21, 10_000])
+@pytest.mark.parametrize(
+    "texts", [(b"a", b"b"), (b"", b"b"), (b"", b"", b"c", b""), (b"", b""), (bytes(limits.PIECE), b"b")]
+)
+def test_a_body_of_several_packed_parts_is_unpacked_whole_also_where_parts_are_empty(texts, size):
+    packed = b"".join(map(gzip.compress, texts))
+    chunks = [packed[i : i + size] for i in range(0, len(packed), size)]
+
+    async def work():
+        return [piece async for piece in unpacking.Unpacked(Body(chunks, "gzip"))]
+
+    assert b"".join(asyncio.run(work())) == b"".join(texts)
+
+
 def test_others_get_turns_while_a_small_answer_becomes_a_large_one():
     packed = gzip.compress(bytes(8 << 20))
     turns = itertools.count()
