@@ -36,7 +36,7 @@ def percentage(share: float, digits: int | None = 0, *, signed: bool = False) ->
     Args:
         share: 1 is 100 %.
         digits: number of decimals. None prints all decimals of the number, but at most six digits in all.
-        signed: True to write a plus before positive numbers.
+        signed: True to write a plus before positive numbers and 0.
 
     Examples:
         >>> percentage(0.123), percentage(-0.0004), percentage(-0.5, 1), percentage(0.025, None)

@@ -40,7 +40,8 @@ PATIENCE = 7 * SECONDS_PER_DAY
 def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]:
     """Report counts and learning curves per model, decisions without a score, the lease, and problems.
 
-    The log is read once, row by row. Some 50 bytes per scored decision are kept in memory.
+    The calls of the bundle are read in one pass, row by row. Some 50 bytes per scored decision are kept in
+    memory. Further queries read costs, failures, bundles, the lease and recent scores.
 
     Args:
         folder: folder of the bundle.
@@ -249,10 +250,12 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
 def _lease_problems(
     lease: tuple[str, float] | None, last_reward: int, checkpoint: dict[str, int] | None
 ) -> list[str]:
-    """Return a sentence if no worker saves checkpoints although rewards wait for one.
+    """Return a sentence if the lease ran out and rewards wait for a checkpoint, otherwise an empty list.
+
+    A lease with more than `LONGEST_LEASE` seconds left counts as run out.
 
     Args:
-        lease: its holder and the seconds left. None if no worker ever held it.
+        lease: its holder and the seconds left. None if no worker ever held it, which is no problem.
         last_reward: number of the last reward in the log.
         checkpoint: how far the last checkpoint has read. None if there is none.
     """
@@ -347,7 +350,10 @@ def _unpriced(events: EventLog, bundle: str) -> list[str]:
 
 
 def _about_unpriced(model: str, word: str, calls: int, usd: float, searches: float) -> str:
-    """Return a sentence on a charge that the cost of some calls lacks, and on the price to add.
+    """Return a sentence on a charge that the cost of some calls lacks.
+
+    For searches and tiers the sentence names the price to add. For any other charge, such as a currency, it
+    says that the calls count by the price in USD.
 
     Args:
         word: name of the charge in the reply, such as `tier flex`. The name is not used if `searches` > 0.

@@ -129,7 +129,10 @@ class _Gate:
         self.cases += _evaluate(self.instance, job_names.AUDIT, self.pool.name, keys, {audit})
 
     def check_marts(self) -> None:
-        """Evaluate the SQL tests of the marts, if the pool has figures in them."""
+        """Evaluate the SQL tests of the marts, if any mart exists and the pool is replayed or logged.
+
+        The tests cover all pools in the marts. They run even if the marts are older than the pool's replays.
+        """
         if not (self.rhos or self.pool.logged) or not self.store.children(("marts",)):
             return
         from cabs_assets.marts import models
@@ -173,7 +176,8 @@ def _first_fault(planner: Planner, pool: str, made: Sequence[str]) -> tuple[Stat
         made: the assets of the pool that were made.
 
     Returns:
-        The status of the stage, or None if all stages are up to date, and the assets made from it.
+        The status of the stage, and the assets made from it. A stage that was never made counts only if one
+        of the given assets is made from it. Without such a stage, None and an empty list.
     """
     parts = planner.next_parts(pool, (*JOINING, "replay", "results"), Wanted(pays=True, alone=True))
     for status in (status for part in parts for status in part.due):

@@ -453,7 +453,7 @@ def chat_text(value: Any, route_by: str = "last_user", rules: TextRules = TEXT_R
     Args:
         value: a text; messages as OpenAI, Anthropic, LangChain, ShareGPT, Gemini or OpenTelemetry write them;
             an object that holds messages; or any of these as JSON in a text. A text that holds no messages
-            as JSON is the text itself.
+            as JSON counts as one message of a user, so that `rules` apply to it too.
         route_by: last_user, first_user or conversation.
         rules: how the text of a person is found in a message.
     """
@@ -505,8 +505,8 @@ class Turn(NamedTuple):
         role: user, assistant, tool (the message holds a tool's result) or system. Any other role as it
             stands in the request. '' if the item is no message.
         text: all text of the message.
-        user_text: the part of the text that comes from a user; '' for messages of other roles. This part and
-            `text` differ in a user's message that also holds a tool's result.
+        user_text: the part of the text that comes from a user; '' for messages of other senders. This part
+            and `text` differ in a user's message that also holds a tool's result, whose `role` is tool.
         item: the message as it stands in the request.
     """
 
@@ -594,7 +594,7 @@ def _content_of(item: Mapping[str, Any]) -> Any:
 
 
 def _type_of(part: Any) -> str:
-    """Return the type of a part of a message, or '' if the part is no object."""
+    """Return the type of a part of a message: 'None' if it names none, '' if the part is no object."""
     if isinstance(part, dict):
         return str(part.get("type"))
     return ""
