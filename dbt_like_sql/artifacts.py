@@ -92,6 +92,7 @@ class Marts:
     records of models are read on every call.
 
     Attributes:
+        store: the artifact store.
         folder: where DuckDB reads and writes. If the store is remote, a local copy that is fetched when the
             object is made.
         changed: True if a model was run, so that the database has to be rebuilt.
@@ -150,7 +151,10 @@ class Marts:
         return list(models.values())
 
     def stages_behind(self, model: str) -> Collection[str]:
-        """Return the stages whose files make a model due, itself or through other models.
+        """Return the stages whose files make a model due when they change.
+
+        The model, or a model that it reads, reads tables of one or both assets of files (`files_asset`). All
+        stages of these assets are returned, also a stage of which no such table is read.
 
         Args:
             model: asset key of the model.
@@ -170,7 +174,8 @@ class Marts:
     def files_in_words(self) -> list[dict[str, Any]]:
         """Return a row for each source table: `table`, `what it is`, `files` (their number) and `content`.
 
-        The content is the hash of the files. If a file is missing or was altered, the content is the reason.
+        The content is `source_hash`. If a file is missing, was altered or belongs to no artifact, the content
+        is the reason.
         """
         rows = []
         for source in self._sources:
@@ -317,7 +322,7 @@ class Marts:
     def finish(self) -> None:
         """Rebuild the DuckDB file if a model was run or the file is not as it was built.
 
-        Where the store is remote, the rebuilt file and the models' files are then uploaded.
+        Where the store is remote, the rebuilt file, the models' files and their records are then uploaded.
         """
         if self.changed or self.database_fault:
             runner.rebuild_database(self.folder)
@@ -354,7 +359,10 @@ class Marts:
                 raise problem
 
     def _hashes_of(self, source: SourceTable) -> dict[str, str]:
-        """Return {path below the artifacts folder: hash} of the files of a source table."""
+        """Return {path below the artifacts folder: hash} of the files of a source table.
+
+        Files that another run removed since they were listed are left out.
+        """
         hashes = {}
         for path in self._files_of(source):
             with suppress(FileNotFoundError):  # another run has replaced the artifact since it was listed
@@ -441,7 +449,10 @@ class Marts:
         return recorded
 
     def _forget_files(self) -> None:
-        """Forget the cached files and records, so that the next access reads them from disk."""
+        """Forget the cached lists of files and of records, so that the next access makes them anew.
+
+        The remembered hashes of source tables stay.
+        """
         for name in ("_listed", "_records", "_recorded"):
             self.__dict__.pop(name, None)
 
@@ -468,6 +479,7 @@ class _Model:
         return key_of(self.model)
 
     def record(self) -> Record | None:
+        """Return the record of the model (`Marts.record`), or None if there is none that can be read."""
         return self.store.record(self.model.name)
 
     def recipe(self, inputs: Mapping[str, Record]) -> Recipe:
@@ -479,7 +491,10 @@ class _Model:
         return self.store.recipe(self.model, inputs)
 
     def faults(self, record: Record) -> list[str]:
-        """Return the fault of the DuckDB file if there is one, otherwise the faults of the model's file."""
+        """Return the fault of the DuckDB file if there is one, otherwise failed tests and faults of the file.
+
+        These are the sentences of `Marts.file_faults`.
+        """
         if self.database_fault:
             return [self.database_fault]
         return self.store.file_faults(record)

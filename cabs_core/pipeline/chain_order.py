@@ -55,7 +55,11 @@ class SqlModels(Protocol):
         """Return every model, each after those that it reads. Names are asset keys, `marts/mart_aiq`."""
 
     def stages_behind(self, model: str) -> Collection[str]:
-        """Return the stages whose files make a model due, itself or through other models."""
+        """Return the stages whose files make a model due when they change.
+
+        The model, or a model that it reads, reads tables of some assets of files. All stages of these assets
+        (`stages_of_files`) are returned, also a stage of which no such table is read.
+        """
 
     def stages_of_files(self) -> Mapping[str, Collection[str]]:
         """Return {asset that carries the version of source tables: the stages that write their files}."""

@@ -175,7 +175,12 @@ class ReplayProblem:
         self._check()
 
     def _convert(self) -> None:
-        """Convert the fields to arrays of their types; raise TypeError or ValueError where that fails."""
+        """Convert the arrays to their types, `arms` to a list of text, and copy the metadata.
+
+        Clusters are numbered from 0, or become None if each has one query. `name` and `pool` stay as they
+        are. A value that cannot be converted, or a required array that is None, raises an error, mostly
+        TypeError or ValueError.
+        """
         put = object.__setattr__
         absent = [
             f.name
@@ -321,7 +326,11 @@ class ReplayProblem:
         )
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """Return {name of the file: array} of the arrays that are saved."""
+        """Return {name: array} of the arrays that are saved, each as `<name>.npy`.
+
+        Names are those of the fields, such as `scores`, and `static_scores.<predictor>` for each static
+        predictor. Fields that are None are left out.
+        """
         arrays = {}
         for item in fields(self):
             value = getattr(self, item.name)
@@ -344,7 +353,7 @@ class ReplayProblem:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def outcomes_hash(self) -> str:
-        """Return the SHA-256 (hex, 16 characters) of arms, queries and outcomes.
+        """Return the SHA-256 (hex, 16 characters) of arms, queries and the outcomes of both splits.
 
         It is equal for problems that differ only in encoder, oracles or contexts.
         """

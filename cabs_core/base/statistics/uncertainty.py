@@ -87,6 +87,8 @@ class StandardError:
     def with_trials(self, value: float, trials: int) -> StandardError:
         """Return the error with the error over trials added, as two-way clustering does.
 
+        If this error is not known, the error over trials stands alone.
+
         Args:
             value: standard error of the mean over trials. If it is NaN, nothing is added.
             trials: number of trials. If it is less than 2, nothing is added.
@@ -159,6 +161,9 @@ def ratio_error(
     trials: ArrayLike | None = None,
 ) -> StandardError:
     """Standard error of sum(tops) / sum(bottoms) over clusters, and over trials.
+
+    With fewer than two clusters, or if `bottoms` add up to 0, only the error over trials counts; NaN if
+    there is none either.
 
     Args:
         tops, bottoms: `[n]`, a row a query. For a mean over rounds, `tops` are values times plays and

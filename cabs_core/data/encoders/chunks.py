@@ -18,8 +18,9 @@ SHARD_CHARACTERS = 1_000_000
 def canonical_shards(lengths: Sequence[int], keys: Sequence[bytes]) -> list[list[int]]:
     """Return the indices of the prompts of every shard.
 
-    The prompts are sorted by length and key, and cut by `SHARD_PROMPTS` and `SHARD_CHARACTERS`. One commit
-    stores one shard, so a kill loses at most one shard of work.
+    The prompts are sorted by length and key, and cut by `SHARD_PROMPTS` and `SHARD_CHARACTERS`. A prompt with
+    more than `SHARD_CHARACTERS` characters is a shard of its own. One commit stores one shard, so a kill
+    loses at most one shard of work.
 
     Args:
         lengths: lengths of the prompts in characters.

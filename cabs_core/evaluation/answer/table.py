@@ -86,7 +86,8 @@ class ScoredTable:
         """Return True if an option or today's system asks a selective model.
 
         Args:
-            weights: `[N, K]` probabilities of the option; NaN on prompts that are not judged.
+            weights: `[N, K]` probabilities of the option. On prompts that are not judged, they are NaN, and
+                only today's system counts.
         """
         if self.selective is None:
             return False
@@ -94,7 +95,10 @@ class ScoredTable:
         return bool((asked[:, self.selective] > 0).any())
 
     def baseline(self) -> np.ndarray:
-        """Return the probabilities `[N, K]` with which today's model or system asks each model."""
+        """Return the probabilities `[N, K]` with which today's system asks each model.
+
+        If `played` is None, today's system always asks the model `reference`.
+        """
         if self.played is not None:
             return self.played
         return self.single(self.reference)

@@ -54,7 +54,10 @@ def _build(name: str, options: dict[str, Any], stream: Any) -> SafePolicy:
 
 
 def _methods(name: str, options: dict[str, Any]) -> None:
-    """Check that the class implements the methods that every policy needs."""
+    """Check that the class implements the abstract methods of `Policy`.
+
+    If the policy's entry in the catalog says that it learns, the class needs `learn`, too.
+    """
     cls = policy_class(name)
     missing = ", ".join(sorted(cls.__abstractmethods__))
     expect(
@@ -143,7 +146,10 @@ def _compiled(policy: SafePolicy, stream: Any, lane: Lane, start: int, stop: int
 
 
 def _resume(name: str, options: dict[str, Any]) -> None:
-    """Check that saving and loading between rounds does not change what the policy plays."""
+    """Check that saving and loading between rounds does not change what the policy plays.
+
+    The policy must also have counted all rounds at the end.
+    """
     _, unbroken = _played(name, options, (), _compiled)
     policy, parts = _played(name, options, (1, 50), _compiled)
     expect(policy.round == ROUNDS, name, f"its round is {policy.round} after {ROUNDS} rounds")
@@ -154,8 +160,9 @@ def _resume(name: str, options: dict[str, Any]) -> None:
 
 
 def _online(name: str, options: dict[str, Any]) -> None:
-    """Check that `decide` and `update` play as the replay does, and that decisions survive as JSON.
+    """Check that `decide` and `update` play as the replay's loops do.
 
+    A decision must also keep its arm through `to_dict` and `from_dict`, and `update` must then accept it.
     A policy that needs outcomes to decide is not checked.
     """
     if policy_class(name).needs_outcomes:
@@ -177,7 +184,7 @@ def _online(name: str, options: dict[str, Any]) -> None:
 
 
 def _options(name: str, options: dict[str, Any]) -> None:
-    """Check that an unknown option is an error."""
+    """Check that `parse` of the class raises PolicyError for an unknown option."""
     try:
         policy_class(name).parse(name, {**options, "no_such_option": None})
     except PolicyError:
