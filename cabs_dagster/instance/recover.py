@@ -132,11 +132,15 @@ def cancel(instance: dg.DagsterInstance, run_id: str) -> None:
 
     Only a run that is starting or started is marked. Without the mark Dagster takes an interrupt that nobody
     requested for a failure. That is so for a run within a run, such as the parts of `pool_chain`, and for a
-    run whose `cabs ui` ends.
+    run whose `cabs ui` ends. A run whose tag names another process is left alone: this process executes a
+    step of it, and the other process marks the run as failed. The mark could come after that and undo it.
     """
     run = instance.get_run_by_id(run_id)
-    if run is not None and run.status in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):
-        instance.report_run_canceling(run)
+    if run is None or run.status not in (dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.STARTED):
+        return
+    if PROCESS_TAG in run.tags and run.tags[PROCESS_TAG] != process_tag():
+        return
+    instance.report_run_canceling(run)
 
 
 def end_own_runs(instance: dg.DagsterInstance) -> None:

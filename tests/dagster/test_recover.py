@@ -20,7 +20,7 @@ from cabs_dagster.cli.runner import QUIET
 from cabs_dagster.definitions import defs
 from cabs_dagster.failures import run_texts
 from cabs_dagster.instance import open_instance
-from cabs_dagster.instance.recover import PROCESS_TAG, end_own_runs, process_tag, recover
+from cabs_dagster.instance.recover import PROCESS_TAG, cancel, end_own_runs, process_tag, recover
 from cabs_dagster.job_names import PREPARE
 from cabs_dagster.progress import progress_logger, waiting_for
 from cabs_dagster.sensors import keep_partitions
@@ -155,6 +155,26 @@ def test_what_follows_from_a_failed_step_is_left_to_the_error(capfd) -> None:
     result = broken.execute_in_process(run_config=QUIET, raise_on_error=False)
     assert run_texts(result.all_events) == ["breaks: a cell is no number"]
     assert "STEP_FAILURE" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("status", "owner", "expected"),
+    [
+        ("STARTED", "nobody", "CANCELING"),
+        ("STARTING", "this process", "CANCELING"),
+        ("STARTED", "this process", "CANCELING"),
+        ("STARTED", "another process", "STARTED"),
+        ("FAILURE", "this process", "FAILURE"),
+    ],
+)
+def test_an_interrupted_step_cancels_its_run_unless_another_process_ends_it(
+    status: str, owner: str, expected: str, instance
+) -> None:
+    """A step of `cabs run` with the executor `multiprocess` cancelled the run that the command had ended."""
+    tags = {"nobody": "", "this process": process_tag(), "another process": f"{socket.gethostname()}:/other"}
+    run = new_run(instance, dg.DagsterRunStatus(status), tags[owner])
+    cancel(instance, run.run_id)
+    assert instance.get_runs()[0].status.value == expected
 
 
 def test_runs_of_the_dead_are_marked(tmp_path: Path, monkeypatch) -> None:
