@@ -9,9 +9,9 @@ CABS-C (`cabs_c`). Each expert learns in every round. The arm i is drawn from th
     w_m proportional to exp(-eta sum of losses)
     loss (1 - r_i) p_m(i) / (q(i) + gamma_IX)
 
-Kernels: `decide` mixes (lines 7 to 9), `learn` teaches the experts and calls `learn_weights` (lines 13 to
-17). The neural policies (`neural`) use them too, with networks in place of the ridge models, and with one
-expert or more.
+Kernels: `decide` mixes (lines 7 to 9), `learn` first calls `learn_weights` (lines 13 to 17) and then teaches
+the experts. The neural policies (`neural`) use them too, with networks in place of the ridge models, and with
+one expert or more.
 
 Presets are those of CABS-C. `lin_ucb_expert` is `literal` with LinUCB as the standard expert, which the paper
 names as well. Where the paper is silent, the grid of gamma_IX starts at 1 / sqrt(K T) in all presets.
@@ -121,7 +121,13 @@ class CabsDOptions(PolicyOptions):
         """
         if not isinstance(value, (list, tuple)) or len(value) < 2:
             raise ValueError("expected two or more experts, each a name or [name, options]")
-        return tuple((v, {}) if isinstance(v, str) else tuple(v) for v in value)
+        specs: list[Any] = []
+        for expert in value:
+            if isinstance(expert, str):
+                specs.append((expert, {}))
+            else:
+                specs.append(expert)
+        return tuple(specs)
 
     @field_validator("experts")
     @classmethod
@@ -265,8 +271,8 @@ class MixtureModel(NamedTuple):
     Attributes:
         inverse: [M, K, d, d] and theta: [M, K, d], as in `ridge_policy.RidgeModels`.
         bias, bias_count: [M, K], as in `cabs_c.CabsCModels`; zeros for a bandit.
-        log_weights: [M L], of copy g of expert m at m L + g, up to a constant.
-        second_order: [1], Delta_t of Algorithm 2.
+        log_weights: [M L], of copy g of expert m at m L + g, less the largest of them.
+        second_order: [1], Delta_t of Algorithm 2, the sum over rounds of the weighted mean of squared losses.
         joined: [K], the round in which an arm joined, 0 for an arm that was there from the start.
     """
 
@@ -283,9 +289,10 @@ class Memory(NamedTuple):
     """Parts of a decision that its update needs, for S memory slots, M experts and C experts of kind cabs_c.
 
     Attributes:
-        pmfs: [S, M, K], distributions p of the experts. mixture: [S, K], the q that was played.
+        pmfs: [S, M, K], distributions p of the experts. mixture: [S, K], their mixture q.
         baseline: [S, K], predicted utilities of the experts, clipped and averaged with the weights.
-        reach: [S, C, K], as `cabs_c.fill_reach` fills it with the expert's own p.
+        reach: [S, C, K], as `cabs_c.fill_reach` fills it with the expert's own p. Positive for a neighbour of
+            the played arm, and 0 for an arm that is neither played nor a neighbour.
         cover: [S, C, K], (A'q)_j for the played arm and its neighbours, 0 for the others.
     """
 
@@ -401,7 +408,7 @@ def fill_expert_weights(copies: int, log_weights: np.ndarray, weights: np.ndarra
 def fill_bandit_pmfs(
     parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
 ) -> None:
-    """Fill rows of pmfs [M, K] for the experts that are bandits.
+    """Fill rows of pmfs [M, K] and of `work.values` for the experts that are bandits.
 
     LinUCB has all probability on the arm of its largest bound, and LinTS on the arm that it drew.
     """
@@ -437,7 +444,7 @@ def fill_bandit_pmfs(
 def fill_cabs_c_pmfs(
     parts: MixtureParts, data: SurrogateData, row: int, mask: np.ndarray, t: int, pmfs: np.ndarray
 ) -> tuple[float, bool]:
-    """Fill rows of pmfs [M, K] for the experts of kind cabs_c, and their graphs.
+    """Fill rows of pmfs [M, K] and of `work.values` for the experts of kind cabs_c, and their graphs.
 
     Returns:
         Gap of the last program, NaN without one, and True if all solutions are certified.
@@ -466,7 +473,10 @@ def fill_cabs_c_pmfs(
 
 @inlined
 def fill_mixture(parts: MixtureParts, pmfs: np.ndarray, mixture: np.ndarray, baseline: np.ndarray) -> None:
-    """Fill mixture [K] with q, and baseline [K] with the predicted utilities averaged by the weights."""
+    """Fill mixture [K] with q, and baseline [K] with the weighted mean of the clipped predictions.
+
+    The predictions are the utilities in `work.values`, which this kernel clips to [0, 1].
+    """
     weights = parts.work.weights
     values = parts.work.values
     for j in range(mixture.size):
@@ -525,7 +535,10 @@ def decide(
 
 @inlined
 def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Fill the losses [M L] of every copy of every expert with implicit exploration gamma_IX 2^g."""
+    """Fill the losses [M L] of every copy of every expert with implicit exploration gamma_IX 2^g.
+
+    The losses are those of `meta_loss` `doubly_robust` if the rule says so, and otherwise of `realised`.
+    """
     rule = parts.rule
     losses = parts.work.losses
     pmfs = parts.memory.pmfs[slot]
@@ -547,7 +560,12 @@ def fill_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, sl
 
 @inlined
 def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Replace the losses of experts of kind cabs_c by those of line 14, which are sums over surrogates."""
+    """Replace the losses of experts of kind cabs_c by those of line 14.
+
+    The loss of copy g is the sum of (1 - v_j) p_j / (cover_j + gamma_IX 2^g) over the played arm and its
+    neighbours, which are the other arms with a positive `reach`. v_j is the reward of the played arm, and the
+    surrogate target of a neighbour. `reach` and `cover` are those of memory slot `slot`.
+    """
     rule = parts.rule
     losses = parts.work.losses
     deltas = parts.work.cabs_c.deltas
@@ -574,7 +592,11 @@ def fill_surrogate_losses(parts: MixtureParts, data: SurrogateData, row: int, ar
 
 @inlined
 def learn_weights(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Update the exponential weights over (expert, copy) from the outcome of a decision (lines 13 to 17)."""
+    """Update the exponential weights over (expert, copy) from the outcome of a decision (lines 13 to 17).
+
+    The losses come from memory slot `slot`. `second_order` grows by the mean of the squared losses under the
+    weights before this update.
+    """
     rule = parts.rule
     losses = parts.work.losses
     log_weights = parts.model.log_weights
@@ -603,7 +625,10 @@ def learn_weights(parts: MixtureParts, data: SurrogateData, row: int, arm: int, 
 
 @kernel
 def learn(parts: MixtureParts, data: SurrogateData, row: int, arm: int, slot: int) -> None:
-    """Teach the outcome of a decision to all experts and to their weights."""
+    """Update the weights of the experts from the outcome of a decision, and then the models of all experts.
+
+    A single expert has no weights to update. The decision is in memory slot `slot`.
+    """
     model = parts.model
     deltas = parts.work.cabs_c.deltas
     for j in range(deltas.size):
@@ -662,14 +687,20 @@ class MixturePolicy(SurrogatePolicy):
         return 0
 
     def prepare(self) -> None:
-        """Derive experts and rules from the options."""
+        """Set `members`, `tables`, `rule` and `uses_surrogates`, which follow from the options."""
         self.members = self.expert_list()
         self.tables = expert_tables(self.members)
         self.rule = self.mixture_rule()
         self.uses_surrogates = len(self.tables.cabs_c) > 0
 
     def restore_gamma(self, values: Mapping[str, Any]) -> None:
-        """Restore gamma_IX of a saved state, since its default depends on the number of arms at the start."""
+        """Set gamma_IX of `rule` to that of a saved state, `values["gamma_ix"]`.
+
+        The default depends on the number of arms at the start, so the options do not tell the value.
+
+        Raises:
+            PolicyError: the value is no number, or is negative.
+        """
         gamma = states.number(self.name, "gamma_ix", values["gamma_ix"], 0.0)
         self.rule = self.rule._replace(gamma_ix=gamma)
 
@@ -689,7 +720,10 @@ class MixturePolicy(SurrogatePolicy):
         }
 
     def played_pmf(self, arm: int, mixture: np.ndarray) -> np.ndarray:
-        """Return the probabilities [K] that the arm was played with, for the mixture q [K]."""
+        """Return the probabilities [K] by which a decision for arm `arm` was drawn.
+
+        They are a copy of the mixture q [K], or 1 for `arm` and 0 for other arms if play is `argmax`.
+        """
         pmf: np.ndarray
         if self.rule.plays_likeliest:
             pmf = np.eye(len(self.arms))[arm]
@@ -698,7 +732,7 @@ class MixturePolicy(SurrogatePolicy):
         return pmf
 
     def past(self, arrays: Sequence[np.ndarray]) -> Memory:
-        """Return arrays of a decision's memory as kernels take them, with one slot."""
+        """Return a decision's arrays, in the order of the fields of `Memory`, as a `Memory` with one slot."""
         return Memory(*(value[None] for value in arrays))
 
 
@@ -729,11 +763,17 @@ class Decoupled(MixturePolicy):
     PRESETS: ClassVar[dict[str, dict[str, Any]]] = PRESETS
 
     def surrogate_expert(self, options: Mapping[str, Any]) -> Expert:
-        """Return a CABS-C expert. Its own `options` override those that it takes from the mixture."""
+        """Return a CABS-C expert. Subclasses implement this method.
+
+        The expert's own `options` override those that it takes from the mixture.
+        """
         raise NotImplementedError
 
     def standard_expert(self, name: str, options: Mapping[str, Any]) -> Expert:
-        """Return the bandit `name` as an expert. Its own `options` override those from the mixture."""
+        """Return the bandit `name` as an expert. Subclasses implement this method.
+
+        The expert's own `options` override those that it takes from the mixture.
+        """
         raise NotImplementedError
 
     def expert_list(self) -> list[Expert]:
@@ -845,7 +885,10 @@ class CabsD(Decoupled, CompiledPolicy):
         self.resized()
 
     def resized(self) -> None:
-        """Allocate work space and a memory of one slot for today's arms. Called when their number changed."""
+        """Allocate work space and a memory of one slot for today's arms.
+
+        Called at the start, and when the number of arms has changed.
+        """
         super().resized()
         k = len(self.arms)
         self._work = new_mixture_work(self.tables, self.rule.copies, k, self.dim)
@@ -907,7 +950,7 @@ class CabsD(Decoupled, CompiledPolicy):
         states.check_variances(where, "inverse", arrays["inverse"])
 
     def add_arm(self) -> None:
-        """Add an arm with cold models.
+        """Add an arm with cold models, and give every arm its own matrix.
 
         Raises:
             PolicyError: an expert's option mu is too small for one arm more.
@@ -981,7 +1024,10 @@ class CabsD(Decoupled, CompiledPolicy):
         super().run(stream, lane, start, stop)
 
     def choose(self, request: Request) -> Choice:
-        """Play one round of `decide` on the request as a table with one row."""
+        """Play one round of `decide` on the request as a table with one row.
+
+        If an arm is away, every arm first gets its own matrix.
+        """
         inputs = self.inputs(request)
         if not inputs.mask.all():
             self.unshare()
@@ -1011,7 +1057,8 @@ class CabsD(Decoupled, CompiledPolicy):
     def redrawn(self, decision: Decision, arm: int, pmf: np.ndarray) -> dict[str, np.ndarray]:
         """Return the memory that the decision would have if `arm` had been drawn from `pmf` [K].
 
-        The array `mixture` becomes `pmf`. `reach` and `cover` change only if `arm` is not the decision's arm.
+        The array `mixture` becomes `pmf`. `reach` and `cover` change only if `arm` is not the decision's arm
+        (`surrogates.memory_after_redraw`).
         """
         is_shared = self.is_shared[self.tables.cabs_c["place"]]
         return memory_after_redraw(decision.memory, decision.arm, arm, pmf, is_shared)

@@ -311,8 +311,8 @@ def memory_after_redraw(
 
     Args:
         memory: the decision's memory. Its `reach` (probability with which an arm is revealed, as
-            `cabs_c.fill_reach` fills it) and `cover`, if there, have is_shared's axes in front of that of the
-            arms.
+            `cabs_c.fill_reach` fills it) and `cover` (probability with which the mixture reveals an arm, as
+            `cabs_d.fill_cover` fills it), if there, have is_shared's axes in front of that of the arms.
         is_shared: bool, True for an expert whose arms share one matrix. [] for the memory of one expert.
     """
     changed = {**memory, "mixture": np.array(pmf)}
@@ -323,6 +323,9 @@ def memory_after_redraw(
             value = np.array(memory[name])
             value[~is_shared] = 0.0
             value[..., drawn] = np.where(is_shared, 1.0, value[..., drawn])
-            value[..., arm] = pmf[arm]
+            if name == "reach":
+                value[..., arm] = pmf[arm]
+            else:
+                value[..., arm] = np.where(is_shared, 1.0, pmf[arm])
             changed[name] = value
     return changed

@@ -67,6 +67,16 @@ def test_a_redrawn_arm_is_what_a_bandit_observes():
         assert np.allclose(policy.algorithm.models.theta[arm], expected)
 
 
+def test_a_redrawn_arm_reveals_every_arm_where_arms_share_a_matrix():
+    policy = fresh("cabs_d_linear@tuned")
+    pmf = np.array([0.4, 0.3, 0.2, 0.1])
+    decision = policy.decide(stream().request(0, 0))
+    assert np.allclose(decision.memory["cover"], 1.0)
+    redrawn = policy.redraw(decision, (decision.arm + 1) % 4, pmf)
+    assert np.allclose(redrawn.memory["cover"], 1.0)
+    assert (redrawn.memory["reach"] > 0.0).all()
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_copy_that_only_learns_holds_what_the_decider_learns(name, tmp_path):
     """All the time, also with arms away, which the copy is not told of."""

@@ -103,6 +103,7 @@ def test_networks_learn():
         ("cabs_c_neural", {"warm": 0.3}, "warm"),
         ("neural_ucb", {"hidden": 0}, "hidden"),
         ("cabs_d_neural", {"experts": ["cabs_c"]}, "experts"),
+        ("cabs_d_neural", {"experts": [5, "cabs_c"]}, "experts.0: Input should be a valid tuple"),
         ("cabs_d_neural", {"experts": ["lin_ts", "cabs_c"]}, "unknown expert 'lin_ts'"),
         ("cabs_d_neural", {"experts": [["neural_ucb", {"alpha": -1}], "cabs_c"]}, "alpha"),
         ("cabs_d_neural", {"experts": [["neural_ucb", {"hidden": 4}], "cabs_c"]}, "hidden"),
