@@ -77,7 +77,9 @@ def lineage(columns: Mapping[str, Sequence[tuple[dg.AssetKey | str, str]]]) -> d
 
 
 def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
-    """Return the schema of a stage's table as metadata, with the description of each column.
+    """Return the schema of a stage's table as metadata, with the descriptions of its columns.
+
+    A column of which no description is known has none.
 
     Args:
         columns: {column: type} of the table.
@@ -87,10 +89,13 @@ def declared(stage: str, columns: Mapping[str, str]) -> dict[str, Any]:
 
 
 def written(stage: str, folder: Path, files: Iterable[str]) -> dict[str, Any]:
-    """Return the schema of the tables that a stage wrote into a folder, as metadata; empty without a table.
+    """Return the schema of the tables that a stage wrote into a folder, as metadata.
+
+    The tables are the files that end in `.parquet`. One schema lists the columns of all of them. Return an
+    empty dict if there is no table.
 
     Args:
-        files: names of the files in the folder.
+        files: names of files in the folder. Names of files that do not exist are ignored.
     """
     import pyarrow.parquet as pq  # noqa: PLC0415  (loading the code location stays quick)
 

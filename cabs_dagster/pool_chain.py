@@ -26,8 +26,8 @@ class PoolChainConfig(dg.Config):
 def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     """Make what is missing or out of date of a pool's chain, from its table to its report.
 
-    Each part is a run of its own, as with `cabs run`. Nothing is promoted. A pool of which calls must still
-    be paid for is refused.
+    Each part is a run of its own, as with `cabs run`. With `force` the parts that are up to date are made
+    again, too. Nothing is promoted. A pool of which calls must still be paid for is refused.
     """
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
     from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (quick loading)
@@ -47,10 +47,10 @@ def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
 class NestedRunner(ChainRunner):
     """Runner of a chain within a step of another run: each job is a run of its own in the same process.
 
-    The jobs are those of the code location that the step belongs to.
+    The jobs are those of the code location that the step belongs to. A chain with calls that are not paid for
+    yet is refused.
     """
 
-    #: a chain with calls that are not paid for yet is refused
     pays = False
 
     def __init__(self, context: dg.OpExecutionContext, store: ArtifactStore):
@@ -68,6 +68,15 @@ class NestedRunner(ChainRunner):
         tags: Mapping[str, str],
     ) -> dg.ExecuteInProcessResult:
         """Execute a job of the code location in this process, with a tag that names the run around it.
+
+        A job that fails raises nothing: the result says so.
+
+        Args:
+            name: short name of the job.
+            partition: key of the partition, or '' for none.
+            assets: keys of the assets to make.
+            config: run configuration.
+            tags: further tags of the run.
 
         Raises:
             DagsterExecutionInterruptedError: the job's run was canceled.

@@ -54,9 +54,10 @@ class ChosenPolicy:
     Attributes:
         policy: name of the chosen policy.
         rho: cost sensitivity at which the policy was chosen.
-        rows: one dict per candidate: `policy`, `utility` (mean clipped utility on validation), `se` (its
-            standard error over clusters), `lead` and `lead_se` (paired difference to the best single model of
-            the train split), and `n`, the number of queries.
+        rows: one dict per candidate that was played: `policy`, `utility` (mean clipped utility on validation,
+            or its estimate in a table with gaps), `se` (its standard error over clusters), `lead` and
+            `lead_se` (paired difference to the best single model of the train split, and its standard error),
+            and `n`, the number of queries.
         failed: {policy: reason} of candidates that could not be played.
     """
 
@@ -105,8 +106,8 @@ def choose_policy(
 ) -> ChosenPolicy:
     """Choose the deployable policy of largest mean utility on the validation problem.
 
-    In a problem with missing answers, a played model without an answer counts with the utility of
-    `problem.gaps.real_values`.
+    In a problem with missing answers, every played model counts with its doubly robust utility
+    (`problem.gaps.real_values`), also where it answered. The mean of these values estimates the mean utility.
 
     Args:
         problem: the validation problem. The test split is never looked at.
@@ -327,7 +328,11 @@ def _choose(
 
 
 def _start_policy(pool: ModelPool, ingredients: Ingredients, policy: str, rho: float) -> _Start:
-    """Return a policy as it starts on the test problem, fitted for serving."""
+    """Return a policy as it starts on the test problem, before the first query of that problem.
+
+    The policy learned from the train split, as in a replay. Models of its own that it needs for later
+    requests, such as a predictor of scores, are fitted on the train split in addition.
+    """
     test = ingredients.problem("test")
     stream = make_stream(test, rho)
     built = policy_of_trial(
@@ -348,7 +353,9 @@ def _start_policy(pool: ModelPool, ingredients: Ingredients, policy: str, rho: f
 def _spending(pool: ModelPool, ingredients: Ingredients, policy: str) -> dict[str, list[float]] | None:
     """Return the mean cost in USD of a request on validation at several values of rho.
 
-    The dict has the lists `rhos` and `usd` (see `budget.spending`). Return None if the pool has one rho only.
+    The values go from the pool's lowest rho to the largest rho of a pacer (`pacer.highest_rho`), which is
+    above the pool's highest. The dict has the lists `rhos`, rising, and `usd`. Return None if the pool has
+    one rho only.
     """
     low = min(pool.replay.rhos)
     high = max(pool.replay.rhos)
@@ -365,7 +372,14 @@ def _spending(pool: ModelPool, ingredients: Ingredients, policy: str) -> dict[st
 
 
 def _check_together(pool: ModelPool, ingredients: Ingredients, oracles: Oracles, arms: list[str]) -> None:
-    """Raise ProvenanceError unless oracles, embeddings, split and problem fit together."""
+    """Raise ProvenanceError unless oracles, embeddings, split and problem fit together in arms and sizes.
+
+    The oracles must have the arms of the problem in the same order and take inputs as wide as the embeddings,
+    and the split must have as many rows as the embeddings. No hashes are compared.
+
+    Args:
+        arms: names of the problem's arms.
+    """
     width = ingredients.embeddings.shape[1]
     rows_fit = len(ingredients.split) == len(ingredients.embeddings)
     if oracles.arms == arms and oracles.inputs == width and rows_fit:
@@ -377,7 +391,13 @@ def _check_together(pool: ModelPool, ingredients: Ingredients, oracles: Oracles,
 
 
 def _is_transformer(encoder: str) -> bool:
-    """Return True if an encoder of a pool file is a transformer."""
+    """Return True if an encoder of a pool file is a transformer, not a class of this or another package.
+
+    An encoder without a record counts as a transformer: its name is an id on the model hub or a folder.
+
+    Args:
+        encoder: `encoder.name` of the pool file.
+    """
     record = encoder_record(encoder)
     return record is None or not record.path
 
@@ -429,5 +449,8 @@ def arms_of(table: Outcomes, train: np.ndarray, free: Sequence[str]) -> list[dic
 
 
 def bundle_size(folder: str | Path) -> int:
-    """Return the size in bytes of a bundle's files without `router.json`, after verifying them."""
+    """Return the size in bytes of the files that a bundle's `router.json` lists, after verifying them.
+
+    `router.json` itself is not counted.
+    """
     return sum((Path(folder) / name).stat().st_size for name in read_manifest(folder).files)

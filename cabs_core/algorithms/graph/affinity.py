@@ -73,9 +73,9 @@ def sample_graph(
 ) -> None:
     """Draw the graph of round t into `graph` [K, K] and its expectation into `expected` [K, K].
 
-    Entries of `graph` are 0.0 or 1.0. Every ordered pair has its own uniform draw, number i K + j of round t
-    in the stream GRAPH. Under a rule with a constant edge probability nothing is drawn, and `graph` equals
-    `expected`.
+    Drawn entries of `graph` are 0.0 or 1.0, and the diagonal is 1.0. Every ordered pair of different arms has
+    its own uniform draw, number i K + j of round t in the stream GRAPH. Under a rule with a constant edge
+    probability nothing is drawn, and `graph` holds the probability itself, as `expected` does.
 
     Args:
         rule: an `EdgeRule`, or a record with its fields.

@@ -1,9 +1,9 @@
 """`eagle`: Eagle (arXiv 2409.15518), which plays the arm of the largest mean of a global and a local rating.
 
 Both ratings are on Elo's scale. The global ratings are fitted to the comparisons of all train prompts. The
-local ratings start from the global ones and are updated by Elo's rule, with K-factor 32, for the comparisons
-of the 20 nearest train prompts. An arm beats another on a prompt where its utility is larger; equal utilities
-are a draw.
+local ratings start from the global ones and are updated by Elo's rule for the comparisons of the nearest
+train prompts. `EagleOptions` has the K-factor, the number of prompts and the weight of the global rating.
+An arm beats another on a prompt where its utility is larger; equal utilities are a draw.
 """
 
 from typing import ClassVar
@@ -105,7 +105,11 @@ class Eagle(NearestPolicy):
         return points, offline.utilities, bradley_terry(offline.utilities)
 
     def rate(self, near: np.ndarray) -> np.ndarray:
-        """Return the weighted mean of global and local ratings, [n, K]."""
+        """Return the weighted mean of global and local ratings, [n, K].
+
+        Args:
+            near: indices [n, k] of the nearest train rows, the nearest first.
+        """
         o = self.settings
         local = np.empty((len(near), len(self.ratings)))
         local_ratings(self.ratings, self.utilities, near, o.k_factor, local)

@@ -36,7 +36,8 @@ def write(
 
     Args:
         names: names of all arrays that a problem can have. arrays: {name, or static_scores.NAME: array}.
-        about: entries of meta.json other than its format.
+        about: entries of meta.json other than its format. The hashes, `arrays` {name: SHA-256}, are among
+            them: the caller computes them.
 
     Raises:
         StorageError: the folder holds other files, or the disk refuses.

@@ -39,8 +39,8 @@ def _sound(losses: np.ndarray, graphs: np.ndarray, gammas: np.ndarray) -> bool:
 def _array(value: ArrayLike, name: str, dimensions: int, meaning: str) -> np.ndarray:
     """Return the value as a C-contiguous float64 array, which is a copy only if it has to be.
 
-    Raise SolverError for values that are no real numbers or have another number of dimensions. `name` and
-    `meaning` are for the message.
+    Raise SolverError for values that are no real numbers, are masked, or have another number of dimensions.
+    Integers and booleans count as real numbers. `name` and `meaning` are for the message.
     """
     if type(value) is np.ndarray and value.dtype is _F8 and value.ndim == dimensions and value.flags.carray:
         return value

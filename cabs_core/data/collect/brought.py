@@ -47,7 +47,8 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     """Store the answers of a table, so that the collection does not ask for them.
 
     The answers count as paid at the prices of the upstreams file. A call that has an answer already keeps
-    that answer. If a row names a wrong model, the answers of the rows before stay stored.
+    that answer. Columns and values are checked before the first answer is stored. The name of the model is
+    checked row by row: if it is wrong, the answers of the rows before stay stored.
 
     Args:
         path: a table with the columns prompt, model and answer. The columns n_input_tokens, n_output_tokens
@@ -101,8 +102,12 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
 def _stored(call: Question, target: AskedModel, text: str, values: dict[str, float]) -> StoredAnswer:
     """Return an answer of the table as the store keeps it, priced by its tokens.
 
+    Both token counts are estimated from the texts of call and answer unless the row has both: a single count
+    is not used. The latency is unknown if the row has none.
+
     Args:
-        values: token counts and latency of the row, as far as the table has them.
+        values: n_input_tokens, n_output_tokens and latency (seconds) of the row. A value may be absent or
+            NaN.
     """
     counts = [values.get(name, math.nan) for name in _TOKENS]
     estimated = any(math.isnan(count) for count in counts)

@@ -265,7 +265,10 @@ class Records(Table):
             raise DataError(f"{path} holds no records: expected one JSON object a line, or one JSON document")
 
     def has(self, name: str) -> bool:
-        """Return True if a field of the rows, or of the document around them, has this name."""
+        """Return True if a field of the rows, or of the document around them, has this name.
+
+        A dotted path into such a field counts as well, whether or not a row has a value there.
+        """
         return super().has(name) or column_of(name, self._around) is not None
 
     def load(self, names: list[str], repeated: Collection[str]) -> pd.DataFrame:

@@ -56,7 +56,11 @@ def join_results(results: Sequence[ReplayResult], sizes: Sequence[int], pool: st
 
 
 def _gaps(result: ReplayResult) -> np.ndarray:
-    """Return the certified gaps `[trials, T]`; NaN in rounds without a solved program."""
+    """Return the field `gaps` of a result, `[trials, T]`, or NaN in all rounds if the field is None.
+
+    A gap is the solver's bound on how far the solution of a round's exploration program is from the optimum,
+    in units of losses. Rounds without a solved program have NaN.
+    """
     if result.gaps is None:
         return np.full(result.actions.shape, np.nan, np.float32)
     return result.gaps
