@@ -5,6 +5,7 @@ Writing to a full, read-only or failing disk raises `StorageError` and leaves th
 
 import ctypes
 import errno
+import glob
 import json
 import os
 import shutil
@@ -261,7 +262,7 @@ def remove_leftovers(folder: Path) -> int:
 
 def remove_leftovers_beside(path: Path) -> int:
     """Delete temporary files of `path` whose writing process has ended; return their number."""
-    return _remove_dead(path.parent.glob(f".{path.name}.*.tmp"))
+    return _remove_dead(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
 def _remove_dead(paths: Iterable[Path]) -> int:

@@ -35,6 +35,18 @@ SEEN = "seen.npy"
 CARD = "README.md"
 #: The answer of the pool's report at the time of the export, in words.
 HELD_OUT = "held_out.md"
+#: Patterns (fnmatch) of the paths of all files that any bundle may have besides its header.
+FILES = (
+    SEEN,
+    CARD,
+    HELD_OUT,
+    "requirements.txt",
+    "events.sqlite",
+    "policy/*",
+    "oracles/*",
+    "encoder/*",
+    "neighbours/*",
+)
 #: Files that an export, a hub or its users put beside those of a bundle. They are not verified.
 _UNVERIFIED = (HELD_OUT, "LICENSE", ".gitattributes")
 
@@ -133,8 +145,7 @@ def contents_of(folder: str | Path) -> Contents:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
         files = (HELD_OUT, *data["files"])
     except (OSError, ValueError, KeyError, TypeError):
-        parts = ("policy", "oracles", "encoder", "neighbours")
-        files = (SEEN, CARD, HELD_OUT, "requirements.txt", "events.sqlite", *(f"{part}/*" for part in parts))
+        files = FILES
     return Contents("a router", HEADER, files, ("files", "identity"))
 
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from scipy import special
 
 from cabs_core.base.atomic import atomic_directory, check_replaceable
-from cabs_core.base.errors import RouterError
+from cabs_core.base.errors import ProvenanceError, RouterError
 from cabs_core.base.statistics.uncertainty import LEVEL
-from cabs_core.router.bundle import HEADER, contents_of, read_manifest
+from cabs_core.router.bundle import contents_of, read_manifest
 
 #: Standard errors by which the lower end must clear -margin, so that an equally good challenger is promoted
 #: with probability .9 once `Comparison.needed` decisions are there.
@@ -188,9 +188,9 @@ def previous(folder: str | Path) -> Path:
 def promote(candidate: str | Path, folder: str | Path) -> str:
     """Copy a bundle to `folder` after verifying it, and return its id.
 
-    The bundle that lay there is kept as `previous(folder)`. A server that watches `folder` sees the old
-    bundle or the new one. Nothing is copied if the bundle in `folder` has the candidate's id already; the
-    files of the bundle in `folder` are not verified then.
+    The bundle that lay there is kept as `previous(folder)`, unless it is damaged: then it is replaced, and
+    the one before it stays kept. A server that watches `folder` sees the old bundle or the new one. Nothing
+    is copied if the bundle in `folder` is the candidate already.
 
     Raises:
         StorageError: `folder`, or the place of the earlier bundle, holds anything but a router. Both stay.
@@ -202,14 +202,23 @@ def promote(candidate: str | Path, folder: str | Path) -> str:
     for place in (folder, old):
         check_replaceable(place, contents_of(place))
     new = read_manifest(candidate)
-    if (folder / HEADER).is_file() and read_manifest(folder, verify=False).id == new.id:
+    live = _sound_id(folder)
+    if live == new.id:
         return new.id
-    if (folder / HEADER).is_file():
+    if live:
         with atomic_directory(old, contents_of(old)) as temporary:
             shutil.copytree(folder, temporary, dirs_exist_ok=True)
     with atomic_directory(folder, contents_of(folder)) as temporary:
         shutil.copytree(candidate, temporary, dirs_exist_ok=True)
     return new.id
+
+
+def _sound_id(folder: Path) -> str:
+    """Return the id of the bundle in a folder, or '' if there is no bundle or it is damaged."""
+    try:
+        return read_manifest(folder).id
+    except ProvenanceError:
+        return ""
 
 
 def roll_back(folder: str | Path) -> str:

@@ -10,6 +10,7 @@ import json
 import logging
 import tempfile
 import threading
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 from filelock import FileLock
@@ -17,7 +18,7 @@ from filelock import FileLock
 from cabs_core.base.bucket import Bucket
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError, StorageError
 from cabs_core.base.paths import cabs_home
-from cabs_core.router.bundle import HEADER, read_manifest
+from cabs_core.router.bundle import FILES, HEADER, read_manifest
 from cabs_core.router.promotion import promote
 
 #: Seconds between looks at the store.
@@ -89,14 +90,13 @@ def fetch_or_keep(url: str) -> Path:
 def publish(bundle: str | Path, url: str) -> str:
     """Upload a bundle to a store, and return its id.
 
-    The header is written last. If a router lay at the URL before, every file below the URL that is no part of
-    the bundle is then removed, whatever it is. A machine that reads meanwhile keeps its copy, because hashes
-    and header do not fit together until the end.
+    The header is written last, and then the files of the router that lay there before are removed. A machine
+    that reads meanwhile keeps its copy, because hashes and header do not fit together until the end.
 
     Raises:
         ProvenanceError: the bundle is damaged.
-        StorageError: the store cannot be written, there is no bucket, or files lie below the URL without the
-            header of a router.
+        StorageError: the store cannot be written, there is no bucket, or files lie below the URL that are no
+            part of a router, or that have no header of a router. Nothing is written then.
     """
     url = url.rstrip("/")
     bundle = Path(bundle)
@@ -109,7 +109,13 @@ def publish(bundle: str | Path, url: str) -> str:
             below = []
         there = {str(path).removeprefix(bucket.root).lstrip("/") for path in below}
         if there and HEADER not in there:
-            raise StorageError(f"{url} holds {sorted(there)[0]!r} and no router: name an empty place")
+            raise StorageError(f"{url} holds {min(there)!r} and no router: name an empty place")
+        others = [name for name in there - {HEADER} if not any(fnmatchcase(name, part) for part in FILES)]
+        if others:
+            raise StorageError(
+                f"{url} holds {min(others)!r}, which is no part of a router: name an empty place, or move "
+                "that elsewhere"
+            )
         bucket.put(bundle, [*manifest.files, HEADER])
         old = sorted(there - {HEADER, *manifest.files})
         if old:

@@ -5,6 +5,7 @@ tried in order. The rules say what the values mean. A new format is therefore a 
 holds for all formats.
 """
 
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -53,8 +54,9 @@ class LoggedCall:
     scores: list[tuple[str, Any]] = field(default_factory=list)
 
     def at(self, path: str) -> Any:
-        """Return the value at a dotted path, from the first view that has one, or None."""
-        return next((value for view in self.views if (value := at(view, path)) is not None), None)
+        """Return the value at a dotted path, from the first view that has one, or None. NaN is no value."""
+        values = (at(view, path) for view in self.views)
+        return next((value for value in values if value is not None and not _is_nan(value)), None)
 
     def first(self, paths: Iterable[str]) -> Any:
         """Return the first value of these paths that is neither None nor an empty text, or None."""
@@ -229,6 +231,11 @@ def is_yes(value: Any) -> bool:
     return bool(value)
 
 
+def _is_nan(value: Any) -> bool:
+    """Return True if a value is the number NaN, which Python and pandas write into JSON for a missing one."""
+    return isinstance(value, float) and math.isnan(value)
+
+
 def word_of(value: Any) -> str:
     """Return a word in lower case, with `_` in place of spaces and hyphens."""
     return str(value).strip().casefold().replace("-", "_").replace(" ", "_")
@@ -306,11 +313,11 @@ def http_status(value: Any) -> float | None:
 
 
 def says_something(value: Any) -> bool:
-    """Return True if an error holds a value, at any depth, that does not mean no (`is_yes`)."""
+    """Return True if an error holds a value, at any depth, that is no NaN and does not mean no (`is_yes`)."""
     if isinstance(value, Mapping | list):
         inner = value.values() if isinstance(value, Mapping) else value
         return any(says_something(item) for item in inner)
-    return is_yes(value)
+    return is_yes(value) and not _is_nan(value)
 
 
 def why_cached(call: LoggedCall, form: Format) -> str:

@@ -330,7 +330,7 @@ def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[i
     """Return the rule that leaves out rows with an error.
 
     A cell holds an error if it, or any value in its JSON, is anything but empty, 0, False or a word for no,
-    such as `none` (`says_something`). A cell that is NaN holds no error, but a number NaN inside JSON is one.
+    such as `none` (`says_something`). NaN is no error, alone or inside JSON.
 
     A column of the numbers 0 and 1 is a flag. Return None if the column holds other numbers or a test harness
     wrote the table, unless the pool file names the column.
@@ -338,19 +338,7 @@ def _error_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[i
     numbers = [v for v in values if isinstance(v, int | float) and not isinstance(v, bool) and v == v]
     if "error" not in found.named and (found.is_harness or any(v not in (0, 1) for v in numbers)):
         return None
-    return lambda row: "failed" if says_something(parsed_error(values[row])) else ""
-
-
-def parsed_error(value: Any) -> Any:
-    """Return the value of a cell of errors.
-
-    A text that is JSON, or a list or mapping that Python printed, is parsed. NaN gives None. Any other value
-    is returned as it is.
-    """
-    value = parsed(value)
-    if isinstance(value, float) and value != value:
-        return None
-    return value
+    return lambda row: "failed" if says_something(parsed(values[row])) else ""
 
 
 def _cached_rule(column: str, values: Sequence[Any], found: Found) -> Callable[[int], str] | None:

@@ -136,10 +136,12 @@ class Goal(Strict):
         written = []
         for name, value in wishes.items():
             if isinstance(value, float):
-                shown = f"{value:.15g}"
-            else:
-                shown = value
-            written.append(f"{name}: {shown}")
+                written.append(f"{name}: {value:.15g}")
+            else:  # with quotes where the name of a model needs them in YAML
+                dumped = yaml.safe_dump(
+                    {name: value}, default_flow_style=True, allow_unicode=True, width=float("inf")
+                )
+                written.append(dumped.strip().removeprefix("{").removesuffix("}"))
         return ", ".join(written)
 
 

@@ -171,6 +171,16 @@ def test_promote_and_roll_back(make_bundle, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["deployed", "deployed.previous"]
 
 
+def test_a_damaged_live_router_is_replaced_and_the_one_before_it_stays_kept(make_bundle, tmp_path):
+    one, two = make_bundle("carrot"), make_bundle("lin_ts")
+    place = tmp_path / "deployed"
+    first, second = promote(one, place), promote(two, place)
+    for damaged in ("policy/state.npz", "router.json"):
+        (place / damaged).write_bytes(b"damaged")
+        assert promote(two, place) == second == read_manifest(place).id
+        assert read_manifest(place.with_name("deployed.previous")).id == first
+
+
 def test_roll_back_without_a_live_router_names_the_folder_to_copy(make_bundle, tmp_path):
     place = tmp_path / "deployed"
     for name in ("carrot", "lin_ts"):

@@ -74,6 +74,19 @@ def test_what_is_not_there_is_said(s3, make_bundle) -> None:
         publish(make_bundle("ridge"), URL)
 
 
+def test_a_router_is_put_over_an_earlier_one_and_over_no_file_of_a_user(s3, make_bundle) -> None:
+    first = publish(make_bundle("ridge"), URL)
+    s3.put_object(Bucket="cabs", Key="routers/tiny/notes/today.md", Body=b"mine")
+    with pytest.raises(StorageError, match=r"'notes/today.md', which is no part of a router"):
+        publish(make_bundle("lin_ts"), URL)
+    assert read_manifest(fetch(URL)).id == first, "nothing was written"
+    s3.delete_object(Bucket="cabs", Key="routers/tiny/notes/today.md")
+    s3.put_object(Bucket="cabs", Key="routers/tiny/policy/left_by_an_interrupted_upload.npz", Body=b"")
+    second = publish(make_bundle("lin_ts"), URL)
+    assert read_manifest(fetch(URL)).id == second
+    assert s3.list_objects_v2(Bucket="cabs", Prefix="routers/tiny/policy/left")["KeyCount"] == 0
+
+
 @pytest.mark.slow
 def test_a_damaged_or_half_uploaded_router_is_refused_and_the_copy_stays(s3, make_bundle) -> None:
     first = publish(make_bundle("ridge"), URL)

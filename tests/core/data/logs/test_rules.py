@@ -132,6 +132,18 @@ def test_what_is_no_answer_of_a_model_is_left_out(tmp_path: Path, form: str, cha
         read(tmp_path, form, {**ANSWERED[form], **change})
 
 
+@pytest.mark.parametrize(
+    "empty", [{"error": float("nan")}, {"error": {"code": float("nan")}}, {"cached": float("nan")}]
+)
+def test_a_nan_in_json_is_an_empty_value(tmp_path: Path, empty: dict) -> None:
+    columns = {"prompt": ["p"], "model": ["m"], "score": [1.0]}
+    table = tmp_path / "table.jsonl"
+    table.write_text(json.dumps({name: values[0] for name, values in columns.items()} | empty))
+    assert len(read_log(table, "table")) == 1
+    entry = {**ANSWERED["litellm"], "metadata": empty, "cache_hit": empty.get("cached")}
+    assert len(read(tmp_path, "litellm", entry)) == 1
+
+
 def outcome(**about: Any) -> dict:
     return {"source": "user", "target": "model", **about}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cabs_core.base.errors import PoolError
-from cabs_core.data.pool_files.goals import parse_goal
+from cabs_core.data.pool_files.goals import Goal, parse_goal
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,18 @@ def test_goals_are_read(text, expected):
     goal = parse_goal(text)
     assert {k: v for k, v in goal.model_dump(exclude_none=True).items() if k in expected} == expected
     assert parse_goal(goal.text) == goal
+
+
+@pytest.mark.parametrize(
+    "model", ["gpt-4o", "a, b", "a: b", "{a}", "1.5", "null", "it's", 'say "hi"', "llama\u00e9", "# 1", " "]
+)
+def test_the_text_of_a_goal_is_read_as_the_same_goal_whatever_its_model_is_called(model):
+    goal = Goal(quality=0.95, of=model, latency=2)
+    assert parse_goal(goal.text) == goal
+
+
+def test_an_ordinary_name_of_a_model_needs_no_quotes():
+    assert Goal(quality=0.95, of="openai/gpt-4o").text == "quality: 0.95, of: openai/gpt-4o"
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,14 @@ def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_kept(c
     assert not dead.exists() and alive.exists()
 
 
+def test_leftovers_beside_a_path_are_those_of_its_own_name_alone(tmp_path: Path) -> None:
+    for name in ("router[1]", "router1", "router*", "routers"):
+        (tmp_path / f".{name}.{2**22 - 3}.abcdef12.tmp").mkdir()
+    assert atomic.remove_leftovers_beside(tmp_path / "router[1]") == 1
+    assert atomic.remove_leftovers_beside(tmp_path / "router*") == 1
+    assert sorted(path.name.split(".")[1] for path in tmp_path.iterdir()) == ["router1", "routers"]
+
+
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_a_new_artifact_takes_the_place_of_an_old_one(
     cabs_home: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
