@@ -201,15 +201,18 @@ def warnings(measured: Mapping[str, Any]) -> list[str]:
     Kappa is reported if its value is not known or below `LOW_KAPPA`. Another figure is reported only if its
     interval, corrected for the number of figures that are looked at, excludes 0. Moreover, the error on a
     model is reported only from `NOTABLE` on, the own family only if it is favoured, and the length of wrong
-    answers only if it says something else than the length of all. Without labels the only sentence says that
-    the judge was never compared with people.
+    answers only if it says something else than the length of all. With fewer than two labels the only
+    sentence says that the judge was never compared with people.
 
     Args:
-        measured: figures of `measure`, which are absent if people labelled no answer, and the figures of
-            `position` as `position` if the judge compares.
+        measured: figures of `measure`, which are absent if people labelled fewer than two answers, and the
+            figures of `position` as `position` if the judge compares.
     """
     if not measured.get("labelled"):
-        return ["it was never compared with people: `cabs judge sample` writes a sheet to label"]
+        return [
+            "it was never compared with people, who labelled fewer than two of the answers that it scored: "
+            "`cabs judge sample` writes a sheet to label"
+        ]
     sentences = []
     looked_at = 2 + len(measured["models"]) + ("own family" in measured) + ("position" in measured)
     agreement = Sampled(**measured["kappa"])

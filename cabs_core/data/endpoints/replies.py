@@ -446,12 +446,13 @@ def _error_in(data: Any) -> Any:
     """Return the error that a reply holds, or None if it holds none.
 
     Args:
-        data: parsed JSON of the reply.
+        data: parsed JSON of the reply. Of a list the first element is read (`_first_of_list`).
 
     Returns:
         The value of `error` or `errors` (an object, a text or a list; of a list of objects the first one),
         MiniMax's `base_resp` if its status code is not 0, or the whole reply if it has an `error_code`.
     """
+    data = _first_of_list(data)
     if not isinstance(data, Mapping):
         return None
     error = data.get("error") or data.get("errors")
@@ -521,7 +522,7 @@ def read_error(data: Any) -> tuple[str, str]:
     if not holder:
         return "", ""
     text: Any = next((holder[name] for name in _MESSAGE_FIELDS if holder.get(name)), None)
-    error = _error_in(_first_of_list(data))
+    error = _error_in(data)
     if error is not None and not isinstance(error, Mapping):
         text = error
     if text is not None and not isinstance(text, str):
@@ -570,7 +571,7 @@ def _seconds(value: str, unit: float) -> float | None:
 
 def _details_of(data: Any) -> list[Mapping[str, Any]]:
     """Return the objects in `details` of an error, which Google writes in addition to the message."""
-    error = _error_in(_first_of_list(data))
+    error = _error_in(data)
     if isinstance(error, Mapping):
         return _objects_in(error.get("details"))
     return []

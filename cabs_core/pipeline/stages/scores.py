@@ -43,7 +43,8 @@ class ScoresSummary(Summary):
 
     Attributes:
         unscored: number of answers without a score; unread: {judge: number of replies without a grade}.
-        means: {model: mean score}; kinds: {score: its kind}; judges: {judge: see `_measured`}.
+        means: {model: mean score} of the models of which an answer has a score.
+        kinds: {score: its kind}; judges: {judge: see `_measured`}.
         spent, paid: USD for judging in the run that made these scores, and in all runs.
         limits: warnings about judges, refused and truncated answers, and faults of scoring, in sentences.
     """
@@ -106,8 +107,6 @@ def build(
         "refusals": _refusals(cells, scored),
     }
     (folder / INSTRUMENT).write_text(json.dumps(shown, indent=1, ensure_ascii=False), encoding="utf-8")
-    models = sorted({c.model for c in cells})
-    names = np.array([c.model for c in cells], dtype=object)
     sentences = [
         f"judge {name}: {text}"
         for name, data in shown["judges"].items()
@@ -115,10 +114,12 @@ def build(
     ]
     sentences += shown["refusals"]
     sentences += scored.faults
+    means, without = mean_scores([c.model for c in cells], scored.score)
+    sentences += without
     return ScoresSummary(
         rows=len(cells),
         unscored=int(np.isnan(scored.score).sum()),
-        means={m: round(float(np.nanmean(scored.score[names == m])), 4) for m in models},
+        means=means,
         kinds={s.called: s.kind for s in collection.collect.scores},
         spent=scored.spent,
         paid=scored.paid,
@@ -167,6 +168,25 @@ def _write(path: Path, cells: Sequence[Cell], scored: Scored, people: Mapping[st
         if not np.isnan(labels).all()
     }
     pq.write_table(pa.table(columns), path, compression="zstd")
+
+
+def mean_scores(models: Sequence[str], scores: np.ndarray) -> tuple[dict[str, float], list[str]]:
+    """Return {model: mean score}, sorted, and a sentence about each model of which no answer has a score.
+
+    Args:
+        models: name of the model of each answer.
+        scores: score of each answer, NaN for an answer without a score.
+    """
+    names = np.array(models, dtype=object)
+    means = {}
+    sentences = []
+    for model in sorted(set(models)):
+        values = scores[(names == model) & ~np.isnan(scores)]
+        if len(values):
+            means[model] = round(float(values.mean()), 4)
+        else:
+            sentences.append(f"none of the answers of {model} has a score")
+    return means, sentences
 
 
 def _measured(

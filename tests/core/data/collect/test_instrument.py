@@ -113,6 +113,12 @@ def test_refusals_do_not_decide_between_models_without_scores(scores, refused):
     assert refusals_decide(["a", "b"], np.array(scores), np.array(refused)) == ""
 
 
+def test_a_model_without_a_score_has_no_mean_and_is_named():
+    means, sentences = stage.mean_scores(["b", "a", "b", "c"], np.array([0.5, 1.0, np.nan, np.nan]))
+    assert means == {"a": 1.0, "b": 0.5} and list(means) == ["a", "b"]
+    assert sentences == ["none of the answers of c has a score"]
+
+
 def test_a_sheet_without_answers_says_why(monkeypatch, tmp_path):
     cell = Cell(query="q", prompt="p", task="t", row={}, model="a", state="refused", text="")
     for cells, why in (
