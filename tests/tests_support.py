@@ -212,3 +212,17 @@ def run_beside_package(script: str, folder: Path, module: str, text: str, entry_
         timeout=300,
     )
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def assert_drawn_with(probabilities: np.ndarray, drawn: np.ndarray) -> None:
+    """Assert that events were drawn with these probabilities: their number is within 4.5 standard errors.
+
+    The draws of a router differ from run to run, since its bundle and its decisions have new ids in each. Of
+    150,000 correct comparisons one fails.
+
+    Args:
+        probabilities: `[n]` probability of each event.
+        drawn: `[n]` True where the event came.
+    """
+    error = np.sqrt((probabilities * (1.0 - probabilities)).sum())
+    assert abs((drawn - probabilities).sum()) <= 4.5 * error + 1e-6

@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from tests_support import assert_drawn_with
 
 from cabs_core.base.errors import DataError, RouterError
 from cabs_core.data.events.log import EventLog
@@ -60,17 +61,15 @@ def test_marks_are_drawn_as_the_log_says(make_bundle, policy, rule):
     rows = router.log.decisions()
     q, marked = np.array([d.q for d in rows]), np.array([d.marked for d in rows])
     arms = np.array([d.arm for d in rows])
-    assert abs(marked.mean() - SHARE) < 3.0 * np.sqrt(SHARE * (1.0 - SHARE) / len(rows))
+    assert_drawn_with(np.full(len(rows), SHARE), marked)
     for among in (np.ones(len(rows), dtype=bool), *(arms == arm for arm in router.arms)):
-        variance = (q * (1.0 - q))[among].sum()
-        assert variance < 1e-9 or abs((marked - q)[among].sum()) / np.sqrt(variance) < 3.0
+        assert_drawn_with(q[among], marked[among])
     p = np.array([json.loads(d.decision)["probability"] for d in rows])[marked]
     logged = np.array([d.p for d in rows])[marked]
     np.testing.assert_allclose(p, logged * q[marked] / SHARE)  # what it teaches by
-    for arm in router.arms:  # the marked decisions' models are drawn from that
-        expected = np.mean([json.loads(d.decision)["pmf"][router.arms.index(arm)] for d in rows if d.marked])
-        spread = np.sqrt(expected * (1.0 - expected) / marked.sum())
-        assert abs((arms[marked] == arm).mean() - expected) <= 3.0 * spread + 1e-9
+    for index, arm in enumerate(router.arms):  # the marked decisions' models are drawn from that
+        expected = np.array([json.loads(d.decision)["pmf"][index] for d in rows if d.marked])
+        assert_drawn_with(expected, arms[marked] == arm)
 
 
 def test_marks_change_nothing_else(make_bundle, test_prompts):

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests_support import assert_drawn_with
 
 from cabs_core.algorithms.policies.registry import load_policy
 from cabs_core.algorithms.policies.request import Decision
@@ -285,8 +286,7 @@ def test_batches_decide_as_single_calls(make_bundle, test_prompts):
 def test_the_floor_explores_at_its_rate(make_bundle, test_prompts):
     router = Router.load(make_bundle("carrot", epsilon=0.2), RouterOptions(seed=2))
     decisions = [router.route(test_prompts[i % 20]) for i in range(800)]
-    explored = np.mean([d.explored for d in decisions])
-    assert abs(explored - 0.2) < 4 * np.sqrt(0.16 / 800)
+    assert_drawn_with(np.full(800, 0.2), np.array([d.explored for d in decisions]))
     for d in decisions:
         assert d.propensity == pytest.approx(0.8 * (d.model == d.chosen) + 0.2 / 4)
         assert d.explored or d.model == d.chosen
