@@ -110,12 +110,12 @@ class Marts:
 
     @property
     def database(self) -> Path:
-        """Path of the DuckDB file with all marts."""
+        """Path of the DuckDB file, which holds a table for each model that was run as a table."""
         return self.marts / runner.DATABASE
 
     @property
     def marts(self) -> Path:
-        """Folder of the models' parquet files and of the DuckDB file."""
+        """Folder of the models' parquet files, of their records and of the DuckDB file."""
         return self.folder / MARTS
 
     @property
@@ -174,8 +174,7 @@ class Marts:
     def files_in_words(self) -> list[dict[str, Any]]:
         """Return a row for each source table: `table`, `what it is`, `files` (their number) and `content`.
 
-        The content is `source_hash`. If a file is missing, was altered or belongs to no artifact, the content
-        is the reason.
+        The content is `source_hash`, or the text of the error if `source_hash` raises one.
         """
         rows = []
         for source in self._sources:
@@ -200,11 +199,15 @@ class Marts:
     def recipe(self, model: SqlModel, records: Mapping[str, Record]) -> Recipe:
         """Return what determines a model as it would be made now: its code version and its inputs' hashes.
 
+        The inputs are the models that it reads, and the assets of files (`files_asset`) of which it reads a
+        table, with the hash of all files of the asset.
+
         Args:
             records: {asset key: record} of the models that it reads.
 
         Raises:
-            ProvenanceError: a file that the model reads is missing, was altered or belongs to no artifact.
+            ProvenanceError: a file of these assets is missing, was altered, belongs to no artifact, or has a
+                record in the format of another version of this software.
         """
         read = {files_asset(s) for s in self._sources if s.relation in model.sources}
         inputs = {asset: self.files_version(asset) for asset in sorted(read)}
@@ -212,7 +215,11 @@ class Marts:
         return Recipe(f"{MARTS}/{model.name}", "", model_code_version(model), {}, inputs)
 
     def record(self, name: str) -> Record | None:
-        """Return the record of a model, or None if there is none that can be read."""
+        """Return the record of a model, or None if there is none that can be read.
+
+        Args:
+            name: name of the model without its layer, such as `mart_aiq`.
+        """
         try:
             return Record.parse((self.marts / "records" / f"{name}.json").read_bytes())
         except (FileNotFoundError, ValueError, TypeError, KeyError):
@@ -254,7 +261,7 @@ class Marts:
             the model's record and the folder of its file. A test that fails stands in the record.
 
         Raises:
-            ProvenanceError: a file that it reads is missing or was altered.
+            ProvenanceError: see `recipe`.
         """
         artifact = next(a for a in self.artifacts(database=False) if a.name == key_of(model))
         found = examine(
@@ -344,7 +351,7 @@ class Marts:
         """Return the rows of a table of the package, or {path: hash} of the files of any other table.
 
         Raises:
-            ProvenanceError: a file of an artifact is missing, was altered or stands in no record.
+            ProvenanceError: see `recipe`.
         """
         if not source.path:
             return packaged_table(f"{source.source}.{source.name}").to_pylist()
@@ -429,7 +436,7 @@ class Marts:
 
     @cached_property
     def _records(self) -> list[tuple[tuple[str, ...], Record]]:
-        """Artifacts that the models may read, as [(path in the store, record)]."""
+        """Finished artifacts of the stages that models read, as [(path in the store, record)]."""
         records = []
         for path in self._listed.get(RECORD_NAME, ()):
             parts = tuple(path.split("/"))[:-1]
@@ -506,7 +513,9 @@ def failed_tests(record: Record) -> list[str]:
 
 
 def model_code_version(model: SqlModel) -> str:
-    """Return a hash of the compiled SQL and the tests of a model, and of the code that runs them."""
+    """Return a hash of a model's compiled SQL, its kind (table or view) and its tests, and of the code that
+    runs them.
+    """
     tests = [(test.name, test.severity, test.sql) for test in model.tests]
     code = [hash_file(runner.ROOT / name) for name in ("runner.py", "functions.py")]
     return stable_hash([model.compiled, model.materialized, code, tests], 12)

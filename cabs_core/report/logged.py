@@ -170,8 +170,13 @@ def build_logged_report(
 def _lead(estimates: Mapping[str, Any], policy: str | None, rho: float) -> tuple[str, str, dict[str, Any]]:
     """Return the headline about the pool's router, the reason for it, and its figures.
 
+    The headline says that the router earns more than what was played, less, or about as much. If the estimate
+    of its utility has no interval, or there is no estimate, the headline says that the log cannot tell. If
+    the pool has no router, the headline says so, and there are no figures.
+
     Args:
-        estimates: {estimator and outcome: row} of the router at this rho, or {"refused": row}.
+        estimates: {estimator and outcome: row} of the router at this rho, {"refused": row} if the router
+            cannot be estimated, or empty if it was not evaluated.
         policy: name of the router's policy; None if the pool has no router.
     """
     if policy is None:
@@ -274,7 +279,7 @@ def _banners(mart: pd.DataFrame, table: Outcomes) -> list[str]:
     """Return sentences on the limits of the page's claims, of at most three kinds.
 
     The kinds are propensities that were estimated, policies that cannot be estimated at some rho, and
-    decisions that were left out because they have no score.
+    decisions that were left out because they have no score or are of models that are not in the pool.
 
     Args:
         mart: rows of `mart_off_policy`.

@@ -45,7 +45,10 @@ def _widened(values: np.ndarray, width: int) -> np.ndarray:
 
 
 def _clusters(problems: Sequence[ReplayProblem]) -> np.ndarray:
-    """Number the clusters of all folds, `[n]`, so that no cluster stands in two folds."""
+    """Number the clusters of all folds, `[n]`, so that no cluster stands in two folds.
+
+    In a fold without clusters, every query is a cluster of its own.
+    """
     numbers = []
     start = 0
     for problem in problems:

@@ -60,9 +60,13 @@ class EncoderFiles:
 def resolve(encoder: Encoder) -> EncoderFiles:
     """Find the files of a transformer encoder: local folder, offline package, or model hub (and its cache).
 
+    A name that is no short name and is a folder stands for that folder. The package of a short name comes
+    before the hub, unless a revision is given.
+
     Raises:
-        EncoderError: the encoder is not found, the network is away, there are no weights that can be read
-            safely, the weights do not have the pinned checksum, or a revision is given for a local folder.
+        EncoderError: the encoder is not found, it is not in the cache and the hub cannot be reached, there
+            are no weights that can be read safely, the weights do not have the checksum of the encoder's
+            record, or a revision is given for a local folder.
     """
     name = encoder.name
     record = encoder_record(name) or EncoderRecord(name, "", hub_id=name)

@@ -231,7 +231,8 @@ def _scanners(blocks: tuple[str, ...]) -> tuple[re.Pattern[str], re.Pattern[str]
 def given_text(headers: Mapping[str, Any], body: Mapping[str, Any]) -> str | None:
     """Return the text that a caller gives to route by, or None if the caller gives none.
 
-    The header comes before `metadata.cabs_text`. At most `LONGEST` characters are returned.
+    The header comes before `metadata.cabs_text`. A field that is empty or holds spaces alone counts as not
+    given, and so does such a header before it is decoded. At most `LONGEST` characters are returned.
 
     Args:
         headers: headers of the request, with names in lower case.
@@ -283,7 +284,7 @@ def _decoded(header: str) -> str:
 def without_given_text(body: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the body of a request without `metadata.cabs_text`, which is not sent to providers.
 
-    `metadata` is left out if it has no other field.
+    `metadata` is left out if it has no other field. A body without the field is returned as it is.
     """
     metadata = body.get("metadata")
     if not isinstance(metadata, Mapping) or TEXT_FIELD not in metadata:

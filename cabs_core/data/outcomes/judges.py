@@ -51,6 +51,9 @@ def mean_of_judges(
 def judges_text(facts: dict[str, Any]) -> str:
     """Return sentences about the judges: their names, how far they differ, and who prefers another model.
 
+    A judge prefers another model if its `best` is not `best_of_mean`. If no answer has the scores of two
+    judges, the text says instead that it is not known how far they agree.
+
     Args:
         facts: facts that `mean_of_judges` returned.
     """

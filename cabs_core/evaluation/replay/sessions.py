@@ -63,8 +63,8 @@ class TokenCounts:
 def tokens_of(problem: ReplayProblem, options: Sessions) -> TokenCounts:
     """Return the problem's token counts, or estimates of them if it has none.
 
-    Estimates take input tokens from the lengths of prompts, and output tokens from the costs, of which
-    `options.input_share` is for input.
+    Estimates take input tokens from the lengths of prompts, and prices and output tokens from the costs, of
+    which `options.input_share` is for input. An output token costs `ANSWER_PRICE` input tokens.
     """
     if problem.input_tokens is not None and problem.output_tokens is not None:
         assert problem.input_prices is not None
@@ -108,7 +108,7 @@ def in_conversations(
     next such queries of the same task and time.
 
     Args:
-        order: `[T]` queries in the order of the trial.
+        order: `[T]` queries in the order of the trial, which may be fewer than the n queries of the problem.
         tasks: `[n]` task of each query. A conversation holds queries of one task.
         times: `[n]` time of each query, or None. A conversation holds queries of one time.
         options: lengths of conversations and share of turns with tools.
@@ -120,7 +120,7 @@ def in_conversations(
     total = len(order)
     groups = np.unique(tasks, return_inverse=True)[1]
     if times is not None:
-        groups = groups * total + np.unique(times, return_inverse=True)[1]
+        groups = groups * len(times) + np.unique(times, return_inverse=True)[1]
     waiting: dict[int, list[int]] = {}
     for place in reversed(range(total)):
         waiting.setdefault(int(groups[order[place]]), []).append(place)
@@ -256,7 +256,10 @@ class ConversationTrial:
         self.answers: list[tuple[int, np.ndarray]] = []
 
     def play(self, start: int, stop: int) -> None:
-        """Play the rounds from `start` to `stop` - 1, in order."""
+        """Play the rounds from `start` to `stop` - 1, in order.
+
+        The policy learns from a decision before its next decision, and from the last one when the trial ends.
+        """
         lane = self.lane
         stream = self.stream
         for t in range(start, stop):

@@ -61,7 +61,7 @@ class Constants(NamedTuple):
         cost_prior: number of plays that a predicted cost counts for; negative if costs are as predicted.
         inverse_temperature: power to which weights are raised for the draw while the anchored model leads.
         integral: True if propensities are computed as integrals, False if they are 1 given the draws.
-        alarm: sum of surprises that restarts the policy; infinite for never.
+        alarm: sum of surprises above which the policy restarts; infinite for never.
         changes: expected utility that probes may cost per round; 0 if changes are not looked for.
         group: numbers of the models that trust the offline order of the arms. singles: numbers of the others.
         prior_weights: [M], prior weights of the models.
@@ -303,8 +303,8 @@ def fill_weights(log_weights: np.ndarray, power: float, out: np.ndarray) -> None
 def calibrate_costs(costs: np.ndarray, paid: np.ndarray, prior: float, out: np.ndarray) -> None:
     """Fill out [K] with predicted costs times each arm's ratio of paid to predicted costs.
 
-    The ratio is shrunk to 1, which counts as `prior` plays. A negative prior leaves costs as predicted. paid:
-    see `Parts`.
+    The ratio is shrunk to 1, which counts as `prior` plays. Costs stay as predicted if the prior is negative
+    or the arm has no outcome. paid: see `Parts`.
     """
     for j in range(costs.size):
         out[j] = costs[j]
@@ -317,7 +317,8 @@ def choose(z: np.ndarray, base: np.ndarray, costs: np.ndarray, mask: np.ndarray,
     """Draw an arm, fill pmf [K] in work with the probabilities of the arms, and count the play.
 
     `work.weights` must hold the models' weights. base, costs: [K], predictions. t: number of the round. If
-    `force` is set, every third round plays the first available arm without a play, with probability 1.
+    `force` is set, every third round plays the first available arm without a play, with probability 1. In
+    other rounds `probe` may replace the arm that was drawn, if `constants.changes` is above 0.
     """
     constants = parts.constants
     work = parts.work

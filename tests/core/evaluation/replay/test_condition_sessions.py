@@ -121,6 +121,14 @@ def test_every_query_is_one_turn_of_one_conversation_of_its_task(n, kinds, turns
     assert not in_order.in_tools[in_order.number == 0].any()
 
 
+def test_an_order_of_a_few_queries_mixes_no_tasks_and_times():
+    tasks, times = np.array(["b", "a", "a"]), np.array([0.0, 2.0, 1.0])
+    in_order = in_conversations(
+        np.array([0, 1]), tasks, times, Sessions(turns=1000), np.random.default_rng(0)
+    )[1]
+    assert in_order.number.tolist() == [0, 0]
+
+
 def test_lengths_are_geometric_with_the_mean_that_is_asked_for():
     n = 20_000
     in_order = in_conversations(
