@@ -74,7 +74,7 @@ class Cap:
         return is_reserved
 
     def end(self, log: EventLog, name: str) -> None:
-        """Release the reservation of a call whose cost is in the log.
+        """Release the reservation of a call whose cost is in the log. Do nothing if it has no reservation.
 
         Raises:
             LogError: the log cannot be written.

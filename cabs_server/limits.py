@@ -79,11 +79,12 @@ class RequestSlots:
 
     Args:
         limits: most requests under way, of one key and of the process; None takes the defaults of `Limits`.
+            The bytes of bodies and answers have the constant `BYTES_BY_KEY` as their limit instead.
 
     Attributes:
         under_way: {key: number of requests under way}.
         bodies: bytes of large bodies in memory, with the limit `BYTES_BY_KEY` a key.
-        answers: bytes of large answers in memory, with a limit of the same size.
+        answers: bytes of large answers in memory, also with the limit `BYTES_BY_KEY` a key.
     """
 
     def __init__(self, limits: Limits | None = None):
@@ -121,7 +122,7 @@ class RequestSlots:
                 self._all_ended.set()
 
     async def wait_for_end(self, seconds: float) -> None:
-        """Wait until no request is under way, at most `seconds`."""
+        """Wait until no request is under way, at most `seconds`. The end of this time is no error."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._all_ended.wait()
@@ -201,7 +202,7 @@ class FairWorker:
         return await asyncio.wrap_future(self.submit(key, lambda: work(*arguments, **keywords)))
 
     def wait_idle(self) -> None:
-        """Block until all work that was submitted before is done."""
+        """Block until all work that was submitted before is done. Raises RuntimeError after `close`."""
         with self._lock:
             keys = list(self._waiting)
         for future in [self.submit(key, bool) for key in (*keys, "")]:

@@ -353,7 +353,11 @@ def routing_by_task(evidence: Evidence, policy: str, rho: float) -> pd.DataFrame
 
 
 def _costs(problem: ReplayProblem, trace: StoredTrace) -> np.ndarray:
-    """Return the cost of every round in USD, `[trials, T]`."""
+    """Return the cost of every round in USD, `[trials, T]`.
+
+    The costs are those that the trace holds. If it holds none, they are the problem's costs of the played
+    query and model.
+    """
     if trace.costs is not None:
         return trace.costs
     costs: np.ndarray = problem.costs[trace.order, trace.actions]

@@ -97,7 +97,7 @@ class StandardError:
             return self
         if not self.is_known:
             return replace(self, value=value, degrees=trials - 1.0)
-        return self._with_variance(value, trials - 1.0)
+        return self._with_term(value, trials - 1.0)
 
     def minus(self, other: StandardError) -> StandardError:
         """Return the error of the difference to the mean of an independent sample (Welch 1947).
@@ -105,11 +105,19 @@ class StandardError:
         The difference rests on as many clusters as the smaller sample has.
         """
         fewer = min(self.clusters, other.clusters)
-        both = self._with_variance(other.value, other.degrees)
+        both = self._with_term(other.value, other.degrees)
         return replace(both, clusters=fewer)
 
-    def _with_variance(self, value: float, degrees: float) -> StandardError:
-        """Return the error of a sum of two independent terms; degrees by Welch and Satterthwaite."""
+    def _with_term(self, value: float, degrees: float) -> StandardError:
+        """Return the error of the sum of this mean and an independent term.
+
+        The variances, which are the squares of both standard errors, are added. The degrees of freedom are
+        those of Welch and Satterthwaite, or stay as they are if both errors are 0.
+
+        Args:
+            value: standard error of the other term.
+            degrees: degrees of freedom of `value`.
+        """
         variance = self.value**2 + value**2
         if variance == 0:
             return self
@@ -238,7 +246,13 @@ def crossed_error(order: ArrayLike, values: ArrayLike, clusters: ArrayLike | Non
 def two_way_error(se_trials: float, se_queries: float, trials: int, queries: float) -> StandardError:
     """Combine the standard errors of a mean over trials and over queries.
 
-    An error that is NaN, as of one trial or one query, is left out.
+    An error that is NaN, or that rests on one trial or one query, is left out. The result is NaN if both
+    errors are left out.
+
+    Args:
+        se_trials, se_queries: standard errors over trials and over queries.
+        trials: number of trials.
+        queries: number of independent queries.
     """
     error = replace(UNKNOWN, clusters=float(queries))
     if queries > 1 and not math.isnan(se_queries):

@@ -91,6 +91,7 @@ def score_cells(
         CollectError: a judge could not be asked everything, or its budget ended.
         DataError: a text was not kept, or a reference, a file or a program is wrong.
         UntrustedCommand: nobody approved a program as it is now.
+        RouterError: the API key of a judge is not set, or its file cannot be read.
     """
     n = len(cells)
     scored = Scored(np.full(n, np.nan), {})
@@ -214,6 +215,7 @@ def _judge(
 
     Raises:
         CollectError: the judge could not be asked everything, or its budget ended.
+        RouterError: the API key of the judge is not set, or its file cannot be read.
     """
     target = collection.judges[judge.called]
     questions = list(_questions(judge, target, cells, places))

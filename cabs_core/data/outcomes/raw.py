@@ -87,8 +87,10 @@ class RawOutcomes(QueryTable):
 
         Raises:
             DataError: a column is missing, the table has no rows, a pair (query, model) stands twice, rows of
-                one query differ in prompt, task, split, session or group, or a value is wrong. The message
-                names the origin and, if the fault is in a row, the row, the column and the value.
+                one query differ in prompt, task, split, session or group, a value is wrong, or a column's
+                name says that it holds no costs. The message names the origin, or the file if the origin is a
+                folder. If a value is wrong or rows of a query differ, the message also names the row and the
+                column. If a pair stands twice, the message names both rows and the pair.
         """
         for column in ("query_id", "prompt", "model", "score"):
             if column not in df.columns:
@@ -339,7 +341,8 @@ class _Pivot:
         arms: K model names.
 
     Raises:
-        DataError: a pair of query and model stands twice, or rows of a query differ where they must not.
+        DataError: a pair of query and model stands twice, rows of a query differ in a column that belongs to
+            the query, or a value of a text column is missing or not allowed.
     """
 
     def __init__(
@@ -398,12 +401,14 @@ class _Pivot:
     def cells(self, column: str, kind: str) -> np.ndarray:
         """Return the numbers of a column as `[n, K]`, nan where the table has no row or the row no value.
 
+        Scores are mapped to [0, 1], costs are in USD and latencies in seconds.
+
         Args:
             column: a column of the table.
-            kind: kind of its numbers, such as score or cost, which decides their range.
+            kind: kind of its numbers, such as score or cost, which decides their unit and range.
 
         Raises:
-            DataError: a value is no number or out of range.
+            DataError: a value is no number or out of range, or a column's name says that it holds no costs.
         """
         array = np.full(len(self.query_ids) * len(self.arms), np.nan)
         array[self._cell] = number_column(self.frame[column], kind, self.places[column], self.score_range)
@@ -411,6 +416,8 @@ class _Pivot:
 
     def of_queries(self, column: str) -> np.ndarray | None:
         """Return the text of a column for each query, `[n]`, or None if the table lacks the column.
+
+        A query without a session or a group has an empty text.
 
         Args:
             column: prompt, task, split, session or group.
