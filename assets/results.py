@@ -68,7 +68,11 @@ def leaderboard(context: dg.AssetExecutionContext, config: StageConfig) -> dg.Ma
 
 
 def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> dict[str, Any]:
-    """Return the metadata of a page: its address, text, figures and plots, and its provenance."""
+    """Return the metadata of a page: its address, its text if it has one, its figures, plots and provenance.
+
+    Args:
+        parts: path of the page's folder in the store, such as ("reports", pool).
+    """
     summary = made.record.summary
     values: dict[str, Any] = {"link": _link(made, parts)}
     if summary.get("_markdown"):
@@ -77,9 +81,13 @@ def page_metadata(made: Made, store: ArtifactStore, parts: tuple[str, ...]) -> d
 
 
 def _link(made: Made, parts: tuple[str, ...], name: str = "") -> dg.MetadataValue:
-    """Return the address of a page as metadata, or its path if reports are not served.
+    """Return the address of a page or of a file beside it as metadata, or its path if reports are not served.
 
-    A page that is served over HTTP cannot link to a file.
+    The address is needed because Dagster's own page is served over HTTP and cannot link to a file.
+
+    Args:
+        parts: path of the page's folder in the store, such as ("reports", pool).
+        name: name of a file in the folder. Empty for the page itself.
     """
     url = page_url(parts, name)
     if url:

@@ -39,7 +39,10 @@ class Workers(Multiprocess):
         self.has_failed = False
 
     def keep_subprocess_alive(self) -> None:
-        """Start workers that have ended again, or let the server end; uvicorn calls this twice a second."""
+        """Start workers that have ended again, or let the server end; uvicorn calls this twice a second.
+
+        A worker that does not answer uvicorn's health check in time is killed and started again as well.
+        """
         if self.should_exit.is_set():
             return
         if not self.was_ready:

@@ -237,14 +237,14 @@ class LoggedBundle:
     def retract(
         self, decision_id: str, *, source: str | None = None, row: bool = False, follow: bool = True
     ) -> int:
-        """Take the scores of a decision back, and return how many scores were taken back.
+        """Take back the scores of a decision, or of a turn that kept its model, and return their number.
 
         The learnt state becomes that of a log which never held them. It is learnt again while decisions go
         on.
 
         Args:
             source: take back only the scores of this source. None takes back all.
-            row: True takes the decision back as well.
+            row: True takes the decision back as well, with the turns that kept its model.
             follow: True learns again now. False leaves that to the next `follow`, so that many decisions can
                 be taken back at once.
 
@@ -327,7 +327,8 @@ class LoggedBundle:
     ) -> dict[str, Any]:
         """Return a row of the log for a call whose model was not drawn. Nothing is learnt from such a row.
 
-        The caller adds `mode` and further columns.
+        The row has a new id and the hash and length of the prompt, but not the prompt itself. The caller adds
+        `mode` and further columns.
 
         Args:
             model: name of the model that is called.
@@ -371,12 +372,14 @@ class LoggedBundle:
         return self.log.revision != self.learner.revision
 
     def follow(self, *, again: bool = True) -> int:
-        """Learn what is new in the log, whoever wrote it. Return how many new rewards taught the policy.
+        """Learn what is new in the log, whoever wrote it. Return how many rewards this taught the policy.
+
+        The number includes rewards of models that have left, which teach nothing.
 
         Args:
             again: matters if something was taken back. True then first learns the log again, as
-                `_learn_again` does. Rewards that are learnt again are not counted. False learns nothing,
-                returns 0 and leaves that to the next call.
+                `_learn_again` does. The number leaves out all rewards of that pass, also those that were new.
+                False learns nothing, returns 0 and leaves that to the next call.
         """
         fresh = None
         if self.outdated:

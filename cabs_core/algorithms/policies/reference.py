@@ -129,7 +129,8 @@ class PlainCabsC:
 
         The mean bias b_j of the surrogates of every neighbour j is updated. Every neighbour that `keeps`
         retains then adds a row to its regression: the played arm its reward over p_i, another arm its
-        surrogate less the bias before the update, over the probability (A'p)_j that a neighbour is played.
+        surrogate less the bias before the update, over the probability (A'p)_j that an arm with an edge to j
+        is played. Probabilities below `LEAST_P` count as `LEAST_P`.
 
         Args:
             p: distribution from which arm i was drawn. s: surrogates [K] of line 10. delta: the deltas [K]

@@ -64,7 +64,8 @@ def name_and_options(name: str) -> tuple[str, dict[str, Any]]:
 def with_options(name: str, options: Mapping[str, Any]) -> str:
     """Append options to a name: `'lin_ucb@alpha=2'` for `('lin_ucb', {'alpha': 2.0})`.
 
-    Equal options give equal names: options are sorted, and whole numbers below 1e15 have no decimals.
+    Options are sorted, and whole numbers below 1e15 have no decimals, so that equal options give equal names.
+    An int and a float that are equal and at least 1e15 give two names.
     """
     return "@".join([name, *(f"{key}={_option_text(options[key])}" for key in sorted(options))])
 
@@ -158,7 +159,8 @@ def check_policy_name(name: str) -> str:
 def asset_name(name: str) -> str:
     """Name of the policy in paths: `cabs_d_linear__literal` for `cabs_d_linear@literal`.
 
-    Options have `-` in place of `=`, which DuckDB would read as a column of a partitioned table.
+    The name is made canonical first (`canonical_name`). Options have `-` in place of `=`, which DuckDB would
+    read as a column of a partitioned table.
 
     Raises:
         PolicyError: as in `split_name`.
@@ -201,7 +203,11 @@ def policy_label(name: str) -> str:
 
 
 def policy_description(name: str) -> str:
-    """Describe a policy for the asset catalogue, with its preset if the name has one."""
+    """Describe a policy for the asset catalogue, with its preset if the name has one, without its options.
+
+    Raises:
+        PolicyError: as in `split_name`.
+    """
     base, preset = split_name(name)
     text = f"Replay of {policies()[base].description}"
     if "@" not in name_and_options(name)[0]:

@@ -242,7 +242,12 @@ class LoggedTable(ScoredTable):
 
     @cached_property
     def _predicted(self) -> tuple[np.ndarray, np.ndarray]:
-        """Predicted scores and costs, `[N, K]` each, by models that were not fitted on the prompt."""
+        """Predicted scores and costs, `[N, K]` each, by regressions that were not fitted on the prompt.
+
+        The regressions are fitted on prompts of other clusters. If there is only one cluster, its prompts are
+        predicted by a fit on themselves. If the log's policy learned while it decided, the regressions are
+        fitted on earlier prompts alone, and the first prompts are predicted by 0.
+        """
         fold = folds(self.clusters)
         adaptive = self.data.adaptive
         return (

@@ -52,9 +52,10 @@ class TuningResult:
 
     Attributes:
         chosen: `{policy: {"options", "utility", "preset_utility", "best_utility", "lead", "lead_se",
-            "configurations", "seconds"}}`. `options` and `utility` are those of the chosen configuration.
-            The lead is the utility of the best configuration less the preset's, with its standard error
-            `lead_se`. Utilities are means over the rhos.
+            "configurations", "seconds"}}`. `options` and `utility` are those of the chosen configuration,
+            which is the best one or the preset. `lead`, with its standard error `lead_se`, is the utility of
+            the best configuration less the preset's, even if the preset was chosen. Utilities are means over
+            the rhos.
         tried: one dict `{"policy", "options", "utility", "by_rho"}` a configuration.
         untuned: `{policy: reason}` of the policies that are never tuned.
     """
@@ -65,15 +66,21 @@ class TuningResult:
 
 
 def tunable(policy: str) -> bool:
-    """Return True if a policy, with its preset, has options that tuning may change."""
+    """Return True if tuning may change a policy's options, so that `why_untuned` has no reason.
+
+    Raises:
+        PolicyError: as of `why_untuned`.
+    """
     return not why_untuned(policy)
 
 
 def why_untuned(policy: str) -> str:
-    """Return the reason why a policy, with its preset, is never tuned; empty if it is tuned.
+    """Return the reason why a policy is never tuned; empty if it is tuned.
+
+    The reasons are a record without a grid, options in the policy's name, and a preset of `FIXED_PRESETS`.
 
     Raises:
-        PolicyError: the policy or the preset is unknown.
+        PolicyError: the policy or the preset is unknown, or an option in the name is malformed.
     """
     preset = split_name(policy)[1]
     if not policy_record(policy).tuning:
@@ -214,13 +221,14 @@ def tune(
 
 @dataclass(frozen=True)
 class _Tried:
-    """A configuration with its utilities, which are means over the rhos of the search.
+    """A configuration with its mean utilities.
 
     Attributes:
         options: options that override the preset.
-        by_trial: `[trials]` mean utility of each trial.
-        by_query: `[n]` mean utility of each query; 0 for queries that were not played.
-        by_rho: mean utility at each rho.
+        by_trial: `[trials]` mean utility of each trial over the rhos and the queries.
+        by_query: `[n]` mean utility of each query over the rhos and the trials; 0 for queries that were not
+            played.
+        by_rho: mean utility at each rho over the trials and the queries.
     """
 
     options: dict[str, Any]
@@ -245,9 +253,10 @@ class _Tried:
 
 
 def _choice(tried: Sequence[_Tried], problem: ReplayProblem) -> dict[str, Any]:
-    """Return the entry of `TuningResult.chosen`: the best configuration, or the preset, which is the first.
+    """Return the entry of `TuningResult.chosen` without `seconds`, for the best configuration or the preset.
 
-    The best one is chosen if its lead exceeds one standard error.
+    The preset is the first of `tried`. The best configuration is chosen if its lead exceeds one standard
+    error.
     """
     preset = tried[0]
     best = tried[int(np.argmax([configuration.utility for configuration in tried]))]
