@@ -54,8 +54,8 @@ class Caller:
     """The sender of a request.
 
     Attributes:
-        name: name of the caller's key, or `LOCAL` if the server has no keys.
-        admin: True if the caller may score every decision and read figures.
+        name: name of the caller's key, or `LOCAL` if the server has no keys. No key has this name.
+        admin: True if the key is an administrator's, who may score every decision and read figures.
     """
 
     name: str
@@ -63,7 +63,10 @@ class Caller:
 
     @property
     def owner(self) -> str | None:
-        """Name of the key whose decisions the caller may score. None if the caller may score every one."""
+        """Name of the key whose decisions the caller may score.
+
+        None if the caller may score every decision: for an administrator, and on a server without keys.
+        """
         if self.admin or self.name == LOCAL:
             return None
         return self.name
@@ -77,8 +80,8 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
         variable: name of the environment variable, for error messages.
 
     Raises:
-        RouterError: a key is short or has characters that an HTTP header cannot carry, or a name stands
-            twice. No key is in the message.
+        RouterError: a key has fewer than 8 characters, or a space or other characters that HTTP headers do
+            not carry, or a name stands twice or is `LOCAL`. No key is in the message.
     """
     keys: dict[str, str] = {}
     for part in (text or "").split(","):
@@ -97,6 +100,11 @@ def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
             raise RouterError(
                 f"{variable}: the key called {name!r} has fewer than {_SHORTEST_KEY} characters, or is named "
                 "twice"
+            )
+        if name == LOCAL:
+            raise RouterError(
+                f"{variable}: {LOCAL!r} is the name of the callers of a server without keys: call the key by "
+                "another name"
             )
         keys[name] = key
     return keys
@@ -128,7 +136,7 @@ def check_host(host: str, keys: dict[str, str]) -> None:
 
 
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
-    """Return the caller of a request.
+    """Return the caller of a request, which sends its key as `Authorization: Bearer` or as `x-api-key`.
 
     Args:
         keys, admins: {name: key} of callers and of administrators.
@@ -174,7 +182,11 @@ def _refuse_page(request: Request) -> None:
 
 
 def _refuse_proxy(request: Request) -> None:
-    """Refuse a request that came through a proxy, which would let strangers in. Raises Refused."""
+    """Refuse a request that came through a proxy, which would let strangers in.
+
+    Raises:
+        Refused: the request is of HTTP/1.0, or has a header `Forwarded`, `X-Forwarded-*` or `Via`.
+    """
     signs = [
         name for name in request.headers if name in ("forwarded", "via") or name.startswith("x-forwarded-")
     ]

@@ -34,7 +34,8 @@ class Keeper:
         also: a further file that `make` reads. A change of this file reloads the router, too.
         every: seconds between two looks at the log and the files.
         checkpoint: least seconds between two checkpoints, which only the holder of the lease writes, and only
-            if something was learnt.
+            if something was learnt or the router was replaced. `stop` does not wait so
+            long.
         tick: function that is called at every look with the router, and with True if this process holds the
             lease.
 
@@ -80,7 +81,7 @@ class Keeper:
         self._thread.start()
 
     def stop(self, also: Callable[[], None] = lambda: None) -> None:
-        """Stop the thread, write a checkpoint if this process gets the lease, and close the log.
+        """Stop the thread, learn and write a checkpoint if this process gets the lease, and close the log.
 
         Args:
             also: function that ends work that `tick` began, called once the thread has ended, or after ten
@@ -96,7 +97,11 @@ class Keeper:
         self.router.log.close()
 
     def _run(self) -> None:
-        """Look at log and files until `stop` is called."""
+        """Look at log and files every `every` seconds until `stop` is called.
+
+        A look reloads the router, learns new rows, takes or renews the lease, calls `tick`, and writes a
+        checkpoint if one is due. A look that fails is counted in `failures`, and the next one follows.
+        """
         saved_at = time.monotonic()
         saved_version = self.router.learner.version
         while not self._stop.wait(self.every):
@@ -148,7 +153,12 @@ class Keeper:
         self._relearn_from = end + PAUSE_FACTOR * (end - begin)
 
     def _note_shared_text(self) -> None:
-        """Note in the log, for `cabs doctor`, when most prompts begin or stop to share text with others."""
+        """Note in the log, for `cabs doctor`, when most recent prompts begin or cease to share their text.
+
+        A prompt counts if more than half of its text is the beginning and the end of one of the four prompts
+        before (`SharedText`), as in a template around each question. The note is a JSON list with the
+        warning, or an empty list when the prompts cease. The warning also goes to the server's own log.
+        """
         sentence = self.router.shared_text.sentence()
         is_shared = sentence is not None
         if is_shared == self._noted_shared_text:

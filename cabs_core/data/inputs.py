@@ -122,7 +122,8 @@ class FoldData:
 def tuned_options(inputs: Mapping[str, Path], fold: int = 0) -> dict[str, dict[str, Any]]:
     """Return {policy: options} that the tuning of a fold chose.
 
-    A policy that has nothing to tune is left out.
+    The options are empty if the preset was kept. A policy that was not tuned is left out, since it has
+    nothing to tune or the pool's budget for tuning is 0.
     """
     path = fold_folder(inputs["tuning"], fold) / "tuning.json"
     chosen = json.loads(path.read_text(encoding="utf-8"))
@@ -130,9 +131,10 @@ def tuned_options(inputs: Mapping[str, Path], fold: int = 0) -> dict[str, dict[s
 
 
 def plain(value: Any) -> Any:
-    """Return a value with dataclasses, arrays and tuples turned into JSON values, for records.
+    """Return a value as JSON values, for records.
 
-    A number that is not finite, and any other object, becomes its text.
+    Dataclasses and mappings become objects with texts as keys. Arrays, tuples and sets become lists. A number
+    that is not finite, and any object of another kind, becomes its text.
     """
     if is_dataclass(value) and not isinstance(value, type):
         return {f.name: plain(getattr(value, f.name)) for f in fields(value)}

@@ -53,7 +53,11 @@ class TableCell:
 
     @property
     def looks(self) -> str:
-        """Names of the classes that the cell has in the style sheet, separated by spaces."""
+        """Names of the classes that the cell has in the style sheet, separated by spaces.
+
+        A numeric cell has `n`, a text of more than 28 characters `wrap`, a muted text `muted`, and the dash
+        of a missing value `empty`. A bold text has `sure` if it begins with a minus, otherwise `best`.
+        """
         classes = {
             "n": self.numeric,
             "wrap": len(self.text) > 28,
@@ -166,7 +170,7 @@ def number(value: Any, digits: int = 3, *, signed: bool = False, prefix: str = "
     """Cell with a number.
 
     Args:
-        value: the number. If it is None or NaN, the cell shows an en dash.
+        value: the number. If it is None or NaN, the cell shows an en dash and is empty in CSV.
         digits: decimals.
         signed: write a plus sign before numbers above 0. A number that is rounded to 0 never has a sign.
         prefix: text before the number, such as "$".
@@ -195,7 +199,10 @@ def error_text(value: float, digits: int = 3) -> str:
 
 
 def estimate(value: Any, error: Any, digits: int = 3, *, signed: bool = False, **look: Any) -> TableCell:
-    """Cell with a value and its standard error; an en dash if the value is None or NaN."""
+    """Cell with a value and its standard error; an en dash if the value is None or NaN.
+
+    The error stands in small type and is left out if it is None or NaN.
+    """
     if missing(value):
         return TableCell("–", "", **look)
     if missing(error):

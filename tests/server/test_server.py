@@ -236,7 +236,7 @@ def test_hosts_and_keys():
         check_host(host, {"a": "12345678"})
     assert read_keys("a=12345678, b=abcdefgh=") == {"a": "12345678", "b": "abcdefgh="}
     assert read_keys("12345678") == {"default": "12345678"} and read_keys(None) == {}
-    for bad in ("a=1", "a=12345678,a=12345679", "short"):
+    for bad in ("a=1", "a=12345678,a=12345679", "short", "local=12345678"):
         with pytest.raises(RouterError) as error:
             read_keys(bad)
         assert "1234567" not in str(error.value)

@@ -82,7 +82,8 @@ class RidgeData(NamedTuple):
     """Arrays of n queries, or of one request (n = 1), as the kernels take them.
 
     Attributes:
-        contexts: [n, d]. targets: [n, K], realised score or utility of every arm, read at the played arm.
+        contexts: [n, d]. targets: [n, K], realised score or utility of every arm. Linear bandits read
+            the target of the played arm alone. A request, whose outcome is not known yet, has zeros.
         margins: [n, K], factors that turn predictions into utilities: max(0, 1 - rho c) at predicted cost c
             for target `score`, ones for target `utility`.
     """
@@ -100,7 +101,8 @@ def predict(
     available.
 
     If `needs_variances` is True, fill `models.variances` [K] with margin^2 w_j, w_j = x'A_j^-1 x, or margin^2
-    w_j / (1 + w_j) for the regression `vaw`; 0 for arms that are not available.
+    w_j / (1 + w_j) for the regression `vaw`; 0 for arms that are not available. Otherwise the caller
+    must not read `models.variances`.
     """
     # each array is taken out of its tuple once, because every access counts its references
     inverse = models.inverse
@@ -177,7 +179,10 @@ class RidgePolicy(CompiledPolicy):
         return self.target == "score"
 
     def start(self, offline: Offline | None) -> None:
-        """Start with cold models, or from the train split if the option `warm` is positive."""
+        """Start from the train split if the option `warm` is positive, otherwise with cold models.
+
+        The models are also cold if `offline` is None or has no rows.
+        """
         k = len(self.arms)
         inverse = start_inverse(k, self.dim, self.settings.penalty)
         theta = np.zeros((k, self.dim))
@@ -276,7 +281,9 @@ class RidgePolicy(CompiledPolicy):
 
 
 class RidgeBandit(RidgePolicy):
-    """Base of the linear bandits, which learn from the played arm alone. A subclass gives the rule of choice.
+    """Base of the linear bandits. A subclass gives the rule of choice.
+
+    The bandits learn from the played arm alone, except `LinUCBFull`, which overrides `learn`.
 
     Attributes:
         decide_kernel: the kernel `decide` of the subclass (`play`), as `staticmethod`.
@@ -287,7 +294,12 @@ class RidgeBandit(RidgePolicy):
 
     @abstractmethod
     def parts(self, lane: Lane | None = None) -> Any:
-        """Return a NamedTuple for the kernel `decide`, with the field `models`."""
+        """Return a NamedTuple for the kernel `decide`, with the field `models`.
+
+        Args:
+            lane: the trial that is played, or None for a single request. The linear bandits return equal
+                parts for both, since they keep nothing in a lane.
+        """
 
     def resized(self) -> None:
         """Allocate `pmf` and other work space anew, after `start` or a change of the number of arms."""

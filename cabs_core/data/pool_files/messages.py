@@ -5,8 +5,9 @@ pydantic finds the faults; this module turns its findings into sentences, since 
 line of a field nor for which kind of source a field exists.
 """
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, TypeAlias, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -16,6 +17,8 @@ from cabs_core.data.pool_files import plain_yaml
 from cabs_core.data.pool_files.config import kind_of_source, pool_class, source_class
 from cabs_core.data.pool_files.removed import replaced_scorer, replacement
 
+#: names and numbers by which pydantic says where a fault is
+Location: TypeAlias = tuple[int | str, ...]
 #: most faults of one file that a message shows; the others are counted
 _MOST_SHOWN = 3
 #: what to write for a field that a pool file lacks
@@ -85,16 +88,33 @@ def _findings(error: ValidationError) -> list[Any]:
     the entry helps the user.
     """
     findings: list[Any] = error.errors(include_url=False, include_context=False)
-    wrong_types = ("dict_type", "tuple_type")
-    explained = {finding["loc"][:2] for finding in findings if finding["type"] not in wrong_types}
+    locations = [finding["loc"] for finding in findings]
     return [
         finding
         for finding in findings
-        if finding["type"] not in wrong_types or finding["loc"][:2] not in explained
+        if finding["type"] not in ("dict_type", "tuple_type")
+        or not _has_fault_of_an_entry(finding["loc"], locations)
     ]
 
 
-def _place_in_file(document: plain_yaml.Document, location: tuple[int | str, ...]) -> plain_yaml.Place:
+def _has_fault_of_an_entry(location: Location, locations: Iterable[Location]) -> bool:
+    """Return True if a location is a type of a union, and an entry of the value is wrong by another type.
+
+    Such types, mappings and lists, are written with brackets, as in `('models', 'dict[str,str]')`.
+
+    Args:
+        locations: locations of all findings.
+    """
+    depth = len(location) - 1
+    if "[" not in str(location[depth]):
+        return False
+    return any(
+        len(other) > len(location) and other[:depth] == location[:depth] and "[" in str(other[depth])
+        for other in locations
+    )
+
+
+def _place_in_file(document: plain_yaml.Document, location: Location) -> plain_yaml.Place:
     """Return the place in the file that belongs to a location of pydantic.
 
     The location also has parts in brackets, for branches of unions and keys of mappings. They are left out.
@@ -141,7 +161,7 @@ def _expectation(message: str) -> str:
 
 
 def _default(place: plain_yaml.Place, kind: Any) -> str:
-    """Return a sentence that states the default of a field.
+    """Return a sentence that states the default of a field, with a space before it.
 
     The sentence is '' if the default is empty or is no number, truth value or text, or if the field has none.
     """
@@ -155,7 +175,12 @@ def _default(place: plain_yaml.Place, kind: Any) -> str:
 
 
 def _unknown_field(place: plain_yaml.Place, kind: Any) -> str:
-    """Return advice on a field that does not exist there in pools with this kind of source."""
+    """Return advice on a field that does not exist there in pools with this kind of source.
+
+    The advice is the first of these that applies: what replaced a removed field; the kinds of source, or of
+    pool, that have the field at this place, so that it is to be left out; the sections of the pool file to
+    which the field belongs; a similar field of the same section; the page of the docs on pool files.
+    """
     advice = replacement(place)
     if advice:
         return advice
@@ -199,7 +224,7 @@ def _section(place: plain_yaml.Place, kind: Any) -> type[BaseModel]:
 def _sections(model: type[BaseModel]) -> dict[str, type[BaseModel]]:
     """Return {field: pydantic model} of the fields whose value is a pydantic model, or a mapping to such.
 
-    A field that may be left empty, such as `Goal | None`, counts as well.
+    A field that may also be empty or of another type, such as `Goal | None`, counts as well.
     """
     sections = {}
     for name, info in model.model_fields.items():

@@ -43,11 +43,13 @@ def start_compiling(
     """Start to compile the loops of policies if the cache lacks half of the imported kernels or more.
 
     No process is started while those of an earlier call are at work, or if the policies are of one family or
-    the machine has one thread, so that a second process would have no work.
+    the process has one thread (`default_threads`), so that a second process would have no work. At most four
+    are started.
 
     Args:
         policies: names of policies.
-        arms: number of models, for which the exploration program is compiled. 0 if the number is not known.
+        arms: number of models, for which the exploration program is compiled. 0 if the number is not known,
+            which takes 11.
         notify: called with a text if processes are started.
 
     Returns:
@@ -123,7 +125,8 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 def work() -> None:
     """Play the policies of every line of standard input and print `compiled` after each line.
 
-    This is the whole work of a process. The process ends when its input ends.
+    This is the whole work of a process. The process ends when its input ends. The first argument of its
+    command is the number of models.
     """
     collect_rarely()
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process without a traceback

@@ -217,6 +217,19 @@ BAD_POOLS = {
         "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: python, function: shutil:rmtree}]}\n",
         "line 3: collect.scores.0: kind python was removed: write a program",
     ),
+    "a list of models with a wrong entry": (
+        FINE + "models: [a, {b: c}]\n",
+        "line 2: models.1 is .* a text.$",
+    ),
+    "a mapping of models with a wrong entry": (
+        FINE + "models: {a: {b: c}}\n",
+        "line 2: models.a is .* Expected a list, such as ",
+    ),
+    "two types and a number": (
+        "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n"
+        "collect: {upstreams: u.yaml, max_usd: -1, scores: 1, limits: []}\n",
+        "(?s)collect.max_usd is .*collect.scores is .*collect.limits is .*Expected a mapping",
+    ),
     "shift without tasks": (FINE + "replay: {condition: severe_shift}\n", "needs split.test_tasks"),
 }
 
