@@ -117,11 +117,15 @@ def _has_fault_of_an_entry(location: Location, locations: Iterable[Location]) ->
 def _place_in_file(document: plain_yaml.Document, location: Location) -> plain_yaml.Place:
     """Return the place in the file that belongs to a location of pydantic.
 
-    The location also has parts in brackets, for branches of unions and keys of mappings. They are left out.
+    The location also names types of unions, such as `exact` in `('collect', 'scores', 0, 'exact', 'column')`,
+    and has `[key]` for keys of mappings. The file has no such entries, so these parts are left out. The last
+    part stays even if the file lacks it, as a missing field, unless the part has a bracket.
     """
     place: plain_yaml.Place = ()
-    for part in location:
-        if (*place, part) in document.lines or not place or "[" not in str(part):
+    last = len(location) - 1
+    for number, part in enumerate(location):
+        may_be_missing = number == last and "[" not in str(part)
+        if (*place, part) in document.lines or not place or may_be_missing:
             place = (*place, part)
     return place
 

@@ -225,6 +225,15 @@ BAD_POOLS = {
         FINE + "models: {a: {b: c}}\n",
         "line 2: models.a is .* Expected a list, such as ",
     ),
+    "a unit that is none": (
+        "source: {kind: logs, path: t.csv, columns: {cost: {path: cost, unit: k}}}\n",
+        "source.columns.cost.unit: 'k' is no unit",
+    ),
+    "a scorer without its column": (
+        "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n"
+        "collect: {upstreams: u.yaml, max_usd: 1, scores: [{kind: exact}]}\n",
+        "line 3: collect.scores.0.column is missing",
+    ),
     "two types and a number": (
         "source: {kind: collect, path: p.csv}\nmodels: [a, b]\n"
         "collect: {upstreams: u.yaml, max_usd: -1, scores: 1, limits: []}\n",
