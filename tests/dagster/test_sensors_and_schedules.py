@@ -335,14 +335,15 @@ def test_partitions_follow_the_pools_and_rhos_stand_in_numeric_order(tiny_pool: 
 def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: Path, instance) -> None:
     weekly_rerun, nightly_audit, _ = schedules()
     at = datetime(2030, 1, 6, 3, tzinfo=UTC)
-    context = dg.build_schedule_context(instance=instance, scheduled_execution_time=at)
-    assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed
-    (weekly,) = weekly_rerun(context)
-    for pool in ("demo", "tiny"):
-        instance.report_runless_asset_event(dg.AssetMaterialization("outcomes", partition=pool))
-    instance.add_dynamic_partitions("pools", ["demo"])
-    assert [request.partition_key for request in weekly_rerun(context)] == ["demo", "tiny"]
-    (_, nightly) = nightly_audit(context)
+    # Without `with`, the context is closed at any time after the test, in the midst of another one.
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+        assert isinstance(next(iter(nightly_audit(context))), dg.SkipReason)  # nothing was replayed
+        (weekly,) = weekly_rerun(context)
+        for pool in ("demo", "tiny"):
+            instance.report_runless_asset_event(dg.AssetMaterialization("outcomes", partition=pool))
+        instance.add_dynamic_partitions("pools", ["demo"])
+        assert [request.partition_key for request in weekly_rerun(context)] == ["demo", "tiny"]
+        (_, nightly) = nightly_audit(context)
     assert (weekly.run_key, weekly.partition_key) == ("weekly:tiny:2030-W01", "tiny")
     assert (nightly.run_key, nightly.partition_key) == ("audit:tiny:2030-01-06", "tiny")
     assert nightly.run_config["ops"]["replay_audit"]["config"]["seed"] == at.toordinal()
