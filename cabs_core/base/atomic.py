@@ -85,6 +85,11 @@ class Contents:
     names: tuple[str, ...]
     keys: tuple[str, ...] = ()
 
+    def foreign(self, paths: Iterable[str]) -> list[str]:
+        """Return the paths, below the folder, that are no part of this kind of folder, sorted."""
+        patterns = (self.marker, *self.names)
+        return sorted(p for p in paths if not any(fnmatchcase(p, pattern) for pattern in patterns))
+
 
 def check_replaceable(path: str | Path, contents: Contents) -> None:
     """Check that `path` is absent, an empty folder, or a folder that holds these contents alone.
@@ -110,8 +115,7 @@ def check_replaceable(path: str | Path, contents: Contents) -> None:
     )
     if not names:
         return
-    patterns = (contents.marker, *contents.names)
-    foreign = [name for name in names if not any(fnmatchcase(name, pattern) for pattern in patterns)]
+    foreign = contents.foreign(names)
     if not foreign and not _is_marker(path / contents.marker, contents.keys):
         foreign = names
     if foreign:

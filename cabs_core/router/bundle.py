@@ -18,7 +18,7 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -35,17 +35,22 @@ SEEN = "seen.npy"
 CARD = "README.md"
 #: The answer of the pool's report at the time of the export, in words.
 HELD_OUT = "held_out.md"
-#: Patterns (fnmatch) of the paths of all files that any bundle may have besides its header.
-FILES = (
-    SEEN,
-    CARD,
-    HELD_OUT,
-    "requirements.txt",
-    "events.sqlite",
-    "policy/*",
-    "oracles/*",
-    "encoder/*",
-    "neighbours/*",
+#: The files that any bundle may have.
+ANY_BUNDLE = Contents(
+    what="a router",
+    marker=HEADER,
+    names=(
+        SEEN,
+        CARD,
+        HELD_OUT,
+        "requirements.txt",
+        "events.sqlite",
+        "policy/*",
+        "oracles/*",
+        "encoder/*",
+        "neighbours/*",
+    ),
+    keys=("files", "identity"),
 )
 #: Files that an export, a hub or its users put beside those of a bundle. They are not verified.
 _UNVERIFIED = (HELD_OUT, "LICENSE", ".gitattributes")
@@ -139,14 +144,13 @@ def held_out_text(folder: str | Path) -> str:
 def contents_of(folder: str | Path) -> Contents:
     """Return the files of which a bundle at `folder` consists, so that no other file there is ever replaced.
 
-    If `router.json` cannot be read, the files are those that any bundle may have.
+    If `router.json` cannot be read, the files are those of `ANY_BUNDLE`.
     """
     try:
         data = json.loads((Path(folder) / HEADER).read_text(encoding="utf-8"))
-        files = (HELD_OUT, *data["files"])
+        return replace(ANY_BUNDLE, names=(HELD_OUT, *data["files"]))
     except (OSError, ValueError, KeyError, TypeError):
-        files = FILES
-    return Contents("a router", HEADER, files, ("files", "identity"))
+        return ANY_BUNDLE
 
 
 def read_manifest(folder: str | Path, *, verify: bool = True) -> Manifest:

@@ -10,7 +10,6 @@ import json
 import logging
 import tempfile
 import threading
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from filelock import FileLock
@@ -18,7 +17,7 @@ from filelock import FileLock
 from cabs_core.base.bucket import Bucket
 from cabs_core.base.errors import CabsError, ProvenanceError, RouterError, StorageError
 from cabs_core.base.paths import cabs_home
-from cabs_core.router.bundle import FILES, HEADER, read_manifest
+from cabs_core.router.bundle import ANY_BUNDLE, HEADER, read_manifest
 from cabs_core.router.promotion import promote
 
 #: Seconds between looks at the store.
@@ -110,10 +109,10 @@ def publish(bundle: str | Path, url: str) -> str:
         there = {str(path).removeprefix(bucket.root).lstrip("/") for path in below}
         if there and HEADER not in there:
             raise StorageError(f"{url} holds {min(there)!r} and no router: name an empty place")
-        others = [name for name in there - {HEADER} if not any(fnmatchcase(name, part) for part in FILES)]
-        if others:
+        foreign = ANY_BUNDLE.foreign(there)
+        if foreign:
             raise StorageError(
-                f"{url} holds {min(others)!r}, which is no part of a router: name an empty place, or move "
+                f"{url} holds {foreign[0]!r}, which is no part of a router: name an empty place, or move "
                 "that elsewhere"
             )
         bucket.put(bundle, [*manifest.files, HEADER])

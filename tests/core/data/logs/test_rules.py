@@ -132,16 +132,25 @@ def test_what_is_no_answer_of_a_model_is_left_out(tmp_path: Path, form: str, cha
         read(tmp_path, form, {**ANSWERED[form], **change})
 
 
+NAN = float("nan")
+
+
 @pytest.mark.parametrize(
-    "empty", [{"error": float("nan")}, {"error": {"code": float("nan")}}, {"cached": float("nan")}]
+    ("form", "empty"),
+    [
+        ("litellm", {"cache_hit": NAN}),
+        ("openai", {"error": {"code": NAN}}),
+        ("openai", {"cached": NAN}),
+    ],
 )
-def test_a_nan_in_json_is_an_empty_value(tmp_path: Path, empty: dict) -> None:
-    columns = {"prompt": ["p"], "model": ["m"], "score": [1.0]}
-    table = tmp_path / "table.jsonl"
-    table.write_text(json.dumps({name: values[0] for name, values in columns.items()} | empty))
-    assert len(read_log(table, "table")) == 1
-    entry = {**ANSWERED["litellm"], "metadata": empty, "cache_hit": empty.get("cached")}
-    assert len(read(tmp_path, "litellm", entry)) == 1
+def test_a_nan_in_json_is_an_empty_value(tmp_path: Path, form: str, empty: dict) -> None:
+    assert len(read(tmp_path, form, {**ANSWERED[form], **empty})) == 1
+
+
+@pytest.mark.parametrize("error", [NAN, {"code": NAN}, json.dumps({"code": NAN})])
+def test_a_nan_in_the_errors_of_a_table_is_an_empty_value(tmp_path: Path, error: object) -> None:
+    row = {"prompt": "p", "model": "m", "score": 1.0}
+    assert len(read(tmp_path, "table", row, {**row, "error": error})) == 2
 
 
 def outcome(**about: Any) -> dict:
