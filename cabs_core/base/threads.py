@@ -15,7 +15,7 @@ from contextvars import copy_context
 from functools import cache
 from threading import Lock
 
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 from cabs_core.base.errors import CabsError
 
@@ -55,7 +55,8 @@ def one_blas_thread() -> Iterator[None]:
             users, restore = _limited[loaded]
         else:
             users = 0
-            restore = _thread_pools(loaded).limit(limits=1, user_api="blas").restore_original_limits
+            with _any_thread_sets_blas():
+                restore = _thread_pools(loaded).limit(limits=1, user_api="blas").restore_original_limits
         _limited[loaded] = (users + 1, restore)
     try:
         yield
@@ -66,7 +67,22 @@ def one_blas_thread() -> Iterator[None]:
             # a limit restores the numbers that it found, which an earlier limit may have set: last one first
             while _limited and _limited[next(reversed(_limited))][0] == 0:
                 _, restore = _limited.popitem()[1]
-                restore()
+                with _any_thread_sets_blas():
+                    restore()
+
+
+@contextmanager
+def _any_thread_sets_blas() -> Iterator[None]:
+    """Let the calling thread set the number of BLAS threads within the block.
+
+    Threadpoolctl lets only the thread that set it first do so, and passes over what others set, until that
+    thread gives up its right.
+    """
+    OpenBLASController.clear_controlling_thread(force=True)
+    try:
+        yield
+    finally:
+        OpenBLASController.clear_controlling_thread(force=True)
 
 
 @contextmanager

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.atomic import write_bytes
+from cabs_core.base.drawing import LARGEST_PNG
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.hashing import hash_file, stable_hash
 from cabs_core.pipeline.artifacts.code_versions import code_version, module_file
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 REPORTS = "reports"
 LEADERBOARD = ("leaderboard",)
 PROFILE = "profile.html"
-_LARGEST_IMAGE = 100_000
 #: the setting of a report's recipe that says why its figures are of older data; empty where they are current
 OLDER_DATA = "older data"
 
@@ -360,5 +360,5 @@ def _page_figures(page: Any) -> dict[str, Any]:
     """Return the summary of a page for its record: figures, Markdown, and images of less than 100 kB."""
     from cabs_core.data.inputs import plain  # noqa: PLC0415  (loading the code location stays quick)
 
-    images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < _LARGEST_IMAGE}
+    images = {n: base64.b64encode(d).decode() for n, d in page.images.items() if len(d) < LARGEST_PNG}
     return {**plain(page.summary), "_markdown": page.markdown, "_images": images}

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cabs_core.base.atomic import write_bytes, write_text
+from cabs_core.base.drawing import drawing_process
 from cabs_core.base.paths import VERDICT, safe_name
 from cabs_core.report import cards, findings, leaderboard
 from cabs_core.report.answer_page import AnswerPage
@@ -21,7 +22,7 @@ from cabs_core.report.data import PoolData
 from cabs_core.report.evidence import Evidence, load_evidence
 from cabs_core.report.made_from import files_of
 from cabs_core.report.page import PoolPage
-from cabs_core.report.plots.page import render_page, start_bundling
+from cabs_core.report.plots.page import bundle_ahead, render_page
 from cabs_core.report.pool_answer import GoalAnswer, PoolAnswer
 from cabs_core.report.tables import missing, write_tables
 
@@ -48,6 +49,7 @@ class ReportResult:
     images: dict[str, bytes]
 
 
+@drawing_process()
 def build_report(
     pool: str,
     artifacts_dir: str | Path,
@@ -91,7 +93,7 @@ def build_report(
     # read first, so that an unknown pool or a pool without a ranking is an error before work is done
     _ = data.info
     _ = data.best
-    start_bundling()
+    bundle_ahead()
     evidence = None
     if not older_data:
         evidence = load_evidence(
@@ -120,6 +122,11 @@ def build_report(
         older_data=older_data,
         first_screen=first,
     )
+    drawn = {key: figure for key, figure in page.figures.items() if figure}
+    for figure in drawn.values():  # before the files, because the page waits for them
+        figure.draw_ahead()
+    for figure in drawn.values():
+        figure.draw_png_ahead()
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)
     write_tables(folder, page.tables)
     path = write_text(folder / "index.html", html)
@@ -133,7 +140,7 @@ def build_report(
     )
     write_text(folder / "verdict.md", note)
     write_text(folder / VERDICT, _verdict_json(page, facts, before))
-    images = {key: figure.png for key, figure in page.figures.items() if figure}
+    images = {key: figure.png for key, figure in drawn.items()}
     for name, image in images.items():
         write_bytes(folder / f"{name}.png", image)
     summary = _summary(data, headline, page.goal)

@@ -12,6 +12,7 @@ import click
 import dagster as dg
 
 from cabs_core.base.atomic import remove_leftovers
+from cabs_core.base.drawing import drawing_process
 from cabs_core.evaluation.replay.compile_ahead import stop_compiling
 from cabs_dagster.chain_runner import ChainRunner
 from cabs_dagster.cli.interrupt import until_interrupted
@@ -34,13 +35,14 @@ def run_until_interrupted(work: Callable[[CommandRunner], None]) -> CommandRunne
     """Call `work` with a runner on this machine's Dagster instance, and return the runner.
 
     Runs of killed processes are marked as failed first, and temporary files that ended processes left in the
-    artifact store are deleted. SIGINT and SIGTERM mark the runner's runs as failed and end the process.
+    artifact store are deleted. Figures are drawn by a process beside this one. SIGINT and SIGTERM mark the
+    runner's runs as failed and end the process.
     """
 
     def say(text: str) -> None:
         click.echo(f"  {text}", err=True)
 
-    with open_instance() as instance:
+    with open_instance() as instance, drawing_process():
         for run_id in recover(instance):
             say(f"run {run_id} had been killed: marked as failed")
         runner = CommandRunner(instance, notify=say)
@@ -60,9 +62,10 @@ class CommandRunner(ChainRunner):
     def make_results(self, first: str = "") -> None:
         """Make the SQL models, reports and the leaderboard that can be made now, as `ChainRunner` does.
 
-        Before that, all objects that exist are hidden from Python's garbage collector (`gc.freeze`), because
-        the search through them at the end of the process takes 2.5 s. The objects are not hidden if DuckDB is
-        loaded already, since DuckDB prints a warning if its objects are not searched.
+        The script of the pages is made beside the SQL models. Before that, all objects that exist are hidden
+        from Python's garbage collector (`gc.freeze`), because the search through them at the end of the
+        process takes 2.5 s. The objects are not hidden if DuckDB is loaded already, since DuckDB prints a
+        warning if its objects are not searched.
 
         Args:
             first: the pool whose report is made although other parts of the pool are due or under way. Empty:
@@ -71,6 +74,9 @@ class CommandRunner(ChainRunner):
         Raises:
             RunFailed: a run failed.
         """
+        from cabs_core.report.plots.page import bundle_ahead
+
+        bundle_ahead()
         if "duckdb" not in sys.modules:
             gc.freeze()
         super().make_results(first)

@@ -17,7 +17,7 @@ from tests_support import TINY, at_home, cabs, chain_of, home_with, output_of
 
 from cabs_core.base.catalog.policies import policies
 from cabs_core.pipeline.artifacts import ArtifactStore
-from cabs_core.report.plots.page import start_bundling, vega_bundle
+from cabs_core.report.plots.page import vega_bundle
 from cabs_core.report.verdicts import Case, as_junit, as_markdown
 from cabs_dagster.cli.runner import CommandRunner
 from cabs_dagster.instance import open_instance
@@ -98,9 +98,7 @@ def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) ->
     database = world / "artifacts" / "marts" / "cabs.duckdb"
     database.write_bytes(database.read_bytes()[:5000])
     reports = world / "artifacts" / "reports"
-    start_bundling.cache_clear()  # this process may remember it from a page of another test
     vega_bundle()
-    start_bundling.cache_clear()
     (script,) = (world / "cache" / "pages").glob("*.js")
     whole = {
         path: path.read_bytes()

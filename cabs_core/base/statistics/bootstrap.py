@@ -104,7 +104,7 @@ def resampled_sums(values: np.ndarray, draws: int, seed: int = 0) -> np.ndarray:
     # an answer draws from equal numbers of rows several times, but draws of many rows would fill the memory
     is_small = count * draws <= _MOST_KEPT
     blocks = _kept_draws(count, draws, seed) if is_small else _draws(count, draws, seed)
-    return np.concatenate([times.astype(np.float64) @ values for times in blocks])
+    return np.concatenate([times @ values for times in blocks])
 
 
 @lru_cache(maxsize=2)
@@ -121,4 +121,4 @@ def _draws(count: int, draws: int, seed: int) -> Iterator[np.ndarray]:
         size = min(step, draws - start)
         drawn = rng.integers(0, count, size=(size, count)) + count * np.arange(size)[:, None]
         times = np.bincount(drawn.ravel(), minlength=size * count).reshape(size, count)
-        yield times.astype(np.uint32)
+        yield times.astype(np.float64)

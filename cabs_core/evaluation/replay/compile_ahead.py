@@ -3,11 +3,10 @@
 numba compiles one function at a time in a process, and on a new machine compiling is most of a first run.
 Here processes play a few rounds of each policy on a made-up problem, whose arrays have the types of a real
 one, and leave the machine code in numba's cache, where every process finds it. Two processes that need the
-same function at the same time would both compile it, so policies that share functions go to one process.
+same function at the same time would both compile it, so policies that share much code go to one process.
 """
 
 import queue
-import signal
 import subprocess
 import sys
 import tempfile
@@ -23,6 +22,7 @@ from cabs_core.base.catalog.policies import families, policy_record
 from cabs_core.base.compiled.jit import share_compiled
 from cabs_core.base.errors import CabsError
 from cabs_core.base.garbage import collect_rarely
+from cabs_core.base.workers import lines_of_work, worker_command
 from cabs_core.evaluation.replay.engine import default_threads, replay
 
 #: largest number of processes
@@ -30,9 +30,10 @@ _MOST = 4
 #: number of rounds and cost sensitivity of the replays that compile
 _ROUNDS = 5
 _RHO = 1.0
+#: family whose policies share little code with each other, but for the presets of a policy
+_SHARE_LITTLE = "bandit"
 #: number of models of RouterBench and the demo, whose pool files name no models
 _USUAL_ARMS = 11
-WORKER = "from cabs_core.evaluation.replay.compile_ahead import work; work()"
 _under_way: list[threading.Thread] = []
 started: list[subprocess.Popen[str]] = []
 
@@ -42,9 +43,9 @@ def start_compiling(
 ) -> int:
     """Start to compile the loops of policies if the cache lacks half of the imported kernels or more.
 
-    No process is started while those of an earlier call are at work, or if the policies are of one family or
-    the process has one thread (`default_threads`), so that a second process would have no work. At most four
-    are started.
+    No process is started while those of an earlier call are at work, or if the policies are one group
+    (`compile_groups`) or the process has one thread (`default_threads`), so that a second process would have
+    no work. At most four are started.
 
     Args:
         policies: names of policies.
@@ -75,17 +76,19 @@ def start_compiling(
 
 
 def compile_groups(policies: Sequence[str]) -> list[list[str]]:
-    """Return the policies by family, the family that takes longest to compile first.
+    """Return the groups of policies that one process compiles, the group that takes longest first.
 
-    Policies of a family share kernels: CABS-D has CABS-C as an expert, and both solve the exploration
-    program. The catalogue lists families from the simplest to the one with the most code, so its order is
-    reversed.
+    Policies of a family share code: CABS-D has CABS-C as an expert, and both solve the exploration program.
+    Those of the family `bandit` share little, so each of them is a group with its presets. The catalogue
+    lists families from the simplest to the one with the most code, so its order is reversed.
     """
-    groups: dict[str, list[str]] = {}
+    groups: dict[tuple[str, str], list[str]] = {}
     for policy in policies:
-        groups.setdefault(policy_record(policy).family, []).append(policy)
+        record = policy_record(policy)
+        name = record.name if record.family == _SHARE_LITTLE else ""
+        groups.setdefault((record.family, name), []).append(policy)
     order = list(families())
-    return [groups[family] for family in sorted(groups, key=order.index, reverse=True)]
+    return [groups[key] for key in sorted(groups, key=lambda key: order.index(key[0]), reverse=True)]
 
 
 def finish_compiling() -> None:
@@ -105,7 +108,7 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 
     A policy that a process fails to compile is compiled when it is first played.
     """
-    command = [sys.executable, "-P", "-c", WORKER, str(arms)]
+    command = worker_command(__name__, str(arms))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         started.append(process)
@@ -129,14 +132,12 @@ def work() -> None:
     command is the number of models.
     """
     collect_rarely()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the process without a traceback
-    signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # and so does the end of the process that reads the lines
     made_up = synthetic_problem(n=40, K=int(sys.argv[1]), d=6, offline=60)
     with tempfile.TemporaryDirectory(prefix="cabs-compile-") as folder:
         # saved and loaded, because memory-mapped arrays are a type of their own; open files outlive their
         # names
         problem = ReplayProblem.load(made_up.save(Path(folder, "problem")))
-    for line in sys.stdin:
+    for line in lines_of_work():
         for policy in line.split():
             with suppress(CabsError):  # the policy needs something that the made-up problem lacks
                 replay(problem, policy, rho=_RHO, trials=1, rounds=_ROUNDS, threads=1)

@@ -8,16 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import altair as alt
-import vl_convert
 
 from cabs_core.base.atomic import write_bytes
+from cabs_core.base.drawing import draw, draw_ahead
 from cabs_core.base.errors import DataError
 from cabs_core.report.plots.theme import Style, config, fixed_colours
 
-#: bytes that a PNG should stay below
-LARGEST_PNG = 100_000
 #: version of Vega-Lite, such as `6.1`
-_VERSION = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
+VEGA_LITE = ".".join(alt.SCHEMA_VERSION.removeprefix("v").split(".")[:2])
 #: ids in an SVG, which must differ between the figures of a page
 _IDS = re.compile(r'(id="|url\(#)(clip|gradient)')
 
@@ -108,33 +106,43 @@ class Figure:
         return text.replace("<", "\\u003c")
 
     @cached_property
+    def _page_text(self) -> str:
+        """Specification of `drawing` as JSON."""
+        return json.dumps(self._sized(self.width, page=True))
+
+    @cached_property
+    def _file_text(self) -> str:
+        """Specification of `png` and `pdf` as JSON."""
+        return json.dumps(self._fixed)
+
+    @cached_property
     def drawing(self) -> str:
         """The first view as SVG in the colours of the page, for print and for readers without scripts."""
-        svg = vl_convert.vegalite_to_svg(self._sized(self.width, page=True), vl_version=_VERSION)
-        return _IDS.sub(rf"\1{self.key}-\2", svg)
+        return _IDS.sub(rf"\1{self.key}-\2", draw("svg", VEGA_LITE, self._page_text).decode())
+
+    def draw_ahead(self) -> None:
+        """Ask the drawing process, if there is one, for `drawing`, which then takes no time."""
+        draw_ahead("svg", VEGA_LITE, self._page_text)
+
+    def draw_png_ahead(self) -> None:
+        """Ask the drawing process, if there is one, for `png`, which then takes no time."""
+        draw_ahead("png", VEGA_LITE, self._file_text)
 
     @cached_property
     def svg(self) -> bytes:
         """The first view as SVG with fixed colours, for a file."""
         padding = {"left": 6, "top": 6, "bottom": 6, "right": 24}  # the viewer's font may be wider
-        return vl_convert.vegalite_to_svg(self._fixed | {"padding": padding}, vl_version=_VERSION).encode()
+        return draw("svg", VEGA_LITE, json.dumps(self._fixed | {"padding": padding}))
 
     @cached_property
     def png(self) -> bytes:
-        """The first view as PNG, with the resolution lowered until the file is smaller than 100 kB.
-
-        At the lowest resolution, 0.3, the file may be larger.
-        """
-        for scale in (1.4, 1.0, 0.8, 0.65, 0.5, 0.3):
-            image = vl_convert.vegalite_to_png(self._fixed, vl_version=_VERSION, scale=scale)
-            if len(image) < LARGEST_PNG:
-                break
-        return image
+        """The first view as PNG of less than 100 kB, as far as its resolution can be lowered."""
+        return draw("png", VEGA_LITE, self._file_text)
 
     @cached_property
     def pdf(self) -> bytes:
         """The first view as PDF with fixed colours."""
-        return vl_convert.vegalite_to_pdf(self._fixed, vl_version=_VERSION)
+        return draw("pdf", VEGA_LITE, self._file_text)
 
     def save(self, path: str | Path) -> Path:
         """Write the figure as SVG, PDF or PNG, by the ending of the file name, and return the path.

@@ -4,8 +4,6 @@ A page with a figure also holds the drawing library (Vega); a page without figur
 """
 
 import hashlib
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextvars import copy_context
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
@@ -13,12 +11,12 @@ from typing import Any
 
 import altair as alt
 import jinja2
-import vl_convert
 from markupsafe import Markup
 
 from cabs_core.base.atomic import write_text
+from cabs_core.base.drawing import draw, draw_ahead
 from cabs_core.base.paths import cabs_home
-from cabs_core.report.plots.figure import Figure
+from cabs_core.report.plots.figure import VEGA_LITE, Figure
 
 #: folder of the base page, the macros, the style sheet and the script
 TEMPLATES = Path(__file__).parent / "templates"
@@ -27,43 +25,47 @@ TEMPLATES = Path(__file__).parent / "templates"
 def vega_bundle() -> str:
     """Return Vega, Vega-Lite and Vega-Embed as one script, from the copies in vl-convert.
 
-    The function waits for the thread of `start_bundling`. If the thread failed, the error is raised, and the
-    next call starts another thread.
+    The script is kept in `CABS_HOME/cache`, because making it takes seconds. The file name has the versions
+    that the script was made from and the hash of its contents, so that a damaged file is not used.
     """
-    try:
-        return start_bundling().result()
-    except BaseException:
-        start_bundling.cache_clear()  # after a full disk, for example, the next page tries again
-        raise
+    known = _kept_bundle()
+    if known:
+        return known
+    text = _new_bundle()
+    write_text(_bundles() / f"{_bundle_name()}-{hashlib.sha256(text.encode()).hexdigest()}.js", text)
+    return text
+
+
+def bundle_ahead() -> None:
+    """Ask the drawing process, if there is one, for the script of `vega_bundle`, unless it is kept."""
+    if not _kept_bundle():
+        draw_ahead("script", VEGA_LITE)
 
 
 @cache
-def start_bundling() -> Future[str]:
-    """Start a thread that makes the script of `vega_bundle`, which takes seconds, and return its future.
-
-    Later calls return the same future, until `vega_bundle` finds that the thread failed.
-    """
-    return ThreadPoolExecutor(1).submit(copy_context().run, _bundle)
+def _new_bundle() -> str:
+    """Make the script of `vega_bundle`, once in a process."""
+    text = draw("script", VEGA_LITE).decode()
+    return text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
 
 
-def _bundle() -> str:
-    """Return the script from `CABS_HOME/cache`, or make and store it there.
+def _bundles() -> Path:
+    """Return the folder of kept scripts."""
+    return cabs_home() / "cache" / "pages"
 
-    The file name has the versions that the script was made from and the hash of its contents, so that a
-    damaged file is not used.
-    """
-    folder = cabs_home() / "cache" / "pages"
-    name = f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
-    for path in folder.glob(f"{name}-*.js"):
+
+def _bundle_name() -> str:
+    """Return the part of the file name that tells the versions from which a script was made."""
+    return f"vega-{alt.SCHEMA_VERSION}-{version('vl-convert-python')}"
+
+
+def _kept_bundle() -> str:
+    """Return the script that `vega_bundle` has kept, empty if there is none or if its file is damaged."""
+    for path in _bundles().glob(f"{_bundle_name()}-*.js"):
         known = path.read_bytes()
         if path.stem.rpartition("-")[2] == hashlib.sha256(known).hexdigest():
             return known.decode("utf-8")
-    text = vl_convert.javascript_bundle(  # type: ignore[call-arg]  # its stub wants the snippet, which has a default
-        vl_version=alt.SCHEMA_VERSION.removeprefix("v").rpartition(".")[0]
-    )
-    text = text.replace("</script", "<\\/script").replace("<!--", "<\\!--")
-    write_text(folder / f"{name}-{hashlib.sha256(text.encode()).hexdigest()}.js", text)
-    return text
+    return ""
 
 
 def render_page(template: str, folder: Path, **values: Any) -> str:
@@ -86,12 +88,13 @@ def render_page(template: str, folder: Path, **values: Any) -> str:
         lstrip_blocks=True,
     )
     environment.filters["tie"] = tie
-    figures = values.get("figures", {})
-    draws = any(isinstance(figure, Figure) for figure in figures.values())
+    figures = [figure for figure in values.get("figures", {}).values() if isinstance(figure, Figure)]
+    for figure in figures:
+        figure.draw_ahead()
     return environment.get_template(template).render(
         style=Markup((TEMPLATES / "style.css").read_text(encoding="utf-8")),
         script=Markup((TEMPLATES / "page.js").read_text(encoding="utf-8")),
-        vega=Markup(vega_bundle()) if draws else "",
+        vega=Markup(vega_bundle()) if figures else "",
         **values,
     )
 

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from types import ModuleType
 
@@ -30,6 +31,33 @@ def test_the_last_that_ends_gives_the_threads_back():
         second.close()
         assert threads() == before
         assert 2 in before
+
+
+def test_any_thread_limits_and_any_thread_gives_the_threads_back():
+    with one_blas_thread():  # loads what it limits
+        pass
+    libraries = ThreadpoolController().select(user_api="blas")
+
+    def threads() -> list[int]:
+        return [library["num_threads"] for library in libraries.info()]
+
+    def limited() -> list[int]:
+        with one_blas_thread():
+            return threads()
+
+    with libraries.limit(limits=2), ThreadPoolExecutor(1) as other:
+        before = threads()
+        assert 2 in before
+        assert set(limited()) == {1}
+        assert set(other.submit(limited).result()) == {1}, "a thread that is not the first one"
+        here, there = ExitStack(), ExitStack()
+        here.enter_context(one_blas_thread())
+        other.submit(there.enter_context, one_blas_thread()).result()
+        here.close()
+        assert set(threads()) == {1}
+        other.submit(there.close).result()
+        assert threads() == before, "the last one is not the one that began"
+        assert set(limited()) == {1}, "the first thread can limit again"
 
 
 def test_a_limit_from_before_torch_was_loaded_may_end_before_a_later_one(

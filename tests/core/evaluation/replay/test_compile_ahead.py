@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from cabs_core.base.workers import worker_command
 from cabs_core.evaluation.replay import compile_ahead as module
 from cabs_core.evaluation.replay.compile_ahead import (
     compile_groups,
@@ -42,7 +43,8 @@ def test_an_empty_cache_is_filled_by_processes(tmp_path: Path) -> None:
 def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CABS_THREADS", "2")
     monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
-    monkeypatch.setattr(module, "WORKER", "import time; time.sleep(600)")
+    sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
+    monkeypatch.setattr(module, "worker_command", lambda name, *arguments: sleep)
     monkeypatch.setattr(module, "started", processes := [])
     assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
     while len(processes) < 2:
@@ -55,7 +57,7 @@ def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_process_whose_reader_has_ended_prints_no_traceback() -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-c", module.WORKER, "2"]
+    command = worker_command(module.__name__, "2")
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=writing, stderr=subprocess.PIPE)
     os.close(writing)
     _, errors = process.communicate(b"random\n", timeout=300)
@@ -74,16 +76,19 @@ def test_where_nothing_is_gained_nothing_is_started(
 def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CABS_THREADS", "2")
     monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
-    monkeypatch.setattr(module, "WORKER", "raise SystemExit(1)")
+    fail = [sys.executable, "-c", "raise SystemExit(1)"]
+    monkeypatch.setattr(module, "worker_command", lambda name, *arguments: fail)
     assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
     finish_compiling()
 
 
-def test_policies_of_a_family_are_compiled_together_and_the_largest_family_first() -> None:
-    policies = ("random", "lin_ucb", "cabs_c_linear", "hier_mix", "cabs_d_linear@tuned", "lin_ts")
-    assert compile_groups(policies) == [
+def test_policies_that_share_code_are_compiled_together_and_the_largest_group_first() -> None:
+    """Policies of the family `bandit` share code with their own presets alone."""
+    policies = ("random", "knn", "lin_ucb", "cabs_c_linear", "hier_mix", "cabs_d_linear@tuned", "lin_ts")
+    assert compile_groups((*policies, "lin_ucb@warm")) == [
         ["hier_mix"],
         ["cabs_c_linear", "cabs_d_linear@tuned"],
-        ["lin_ucb", "lin_ts"],
-        ["random"],
+        ["lin_ucb", "lin_ucb@warm"],
+        ["lin_ts"],
+        ["random", "knn"],
     ]
