@@ -13,23 +13,25 @@ from cabs_core.base.errors import CabsError
 from cabs_core.base.threads import number_of_workers, one_blas_thread
 
 
+def threads(libraries: ThreadpoolController) -> list[int]:
+    """Return the number of threads of each library, as it is set now."""
+    return [library["num_threads"] for library in libraries.info()]
+
+
 def test_the_last_that_ends_gives_the_threads_back():
     with one_blas_thread():  # loads what it limits
         pass
     libraries = ThreadpoolController().select(user_api="blas")
 
-    def threads() -> list[int]:
-        return [library["num_threads"] for library in libraries.info()]
-
     with libraries.limit(limits=2):
-        before = threads()  # a library that was built for one thread stays at 1
+        before = threads(libraries)  # a library that was built for one thread stays at 1
         first, second = ExitStack(), ExitStack()
         first.enter_context(one_blas_thread())
         second.enter_context(one_blas_thread())
         first.close()
-        assert set(threads()) == {1}
+        assert set(threads(libraries)) == {1}
         second.close()
-        assert threads() == before
+        assert threads(libraries) == before
         assert 2 in before
 
 
@@ -38,15 +40,12 @@ def test_any_thread_limits_and_any_thread_gives_the_threads_back():
         pass
     libraries = ThreadpoolController().select(user_api="blas")
 
-    def threads() -> list[int]:
-        return [library["num_threads"] for library in libraries.info()]
-
     def limited() -> list[int]:
         with one_blas_thread():
-            return threads()
+            return threads(libraries)
 
     with libraries.limit(limits=2), ThreadPoolExecutor(1) as other:
-        before = threads()
+        before = threads(libraries)
         assert 2 in before
         assert set(limited()) == {1}
         assert set(other.submit(limited).result()) == {1}, "a thread that is not the first one"
@@ -54,9 +53,9 @@ def test_any_thread_limits_and_any_thread_gives_the_threads_back():
         here.enter_context(one_blas_thread())
         other.submit(there.enter_context, one_blas_thread()).result()
         here.close()
-        assert set(threads()) == {1}
+        assert set(threads(libraries)) == {1}
         other.submit(there.close).result()
-        assert threads() == before, "the last one is not the one that began"
+        assert threads(libraries) == before, "the last one is not the one that began"
         assert set(limited()) == {1}, "the first thread can limit again"
 
 
@@ -70,19 +69,16 @@ def test_a_limit_from_before_torch_was_loaded_may_end_before_a_later_one(
     # the libraries would be cached without those of torch, which is not really loaded
     monkeypatch.setattr("cabs_core.base.threads._thread_pools", lambda with_torch: libraries)
 
-    def threads() -> list[int]:
-        return [library["num_threads"] for library in libraries.info()]
-
     with libraries.limit(limits=2):
-        before = threads()
+        before = threads(libraries)
         earlier, later = ExitStack(), ExitStack()
         earlier.enter_context(one_blas_thread())
         monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
         later.enter_context(one_blas_thread())
         earlier.close()
-        assert set(threads()) == {1}
+        assert set(threads(libraries)) == {1}
         later.close()
-        assert threads() == before
+        assert threads(libraries) == before
 
 
 def test_the_number_of_workers_is_the_variables_or_that_of_the_processors(
