@@ -18,6 +18,7 @@ from cabs_dagster.chain_runner import ChainRunner
 from cabs_dagster.cli.interrupt import until_interrupted
 from cabs_dagster.instance import PACKAGES, open_instance
 from cabs_dagster.instance.recover import end_own_runs, recover
+from cabs_dagster.job_names import RESULTS
 
 #: config of a run that prints by the logger `progress` alone
 QUIET: dict[str, Any] = {"loggers": {"progress": {}}}
@@ -62,10 +63,9 @@ class CommandRunner(ChainRunner):
     def make_results(self, first: str = "") -> None:
         """Make the SQL models, reports and the leaderboard that can be made now, as `ChainRunner` does.
 
-        The script of the pages is made beside the SQL models. Before that, all objects that exist are hidden
-        from Python's garbage collector (`gc.freeze`), because the search through them at the end of the
-        process takes 2.5 s. The objects are not hidden if DuckDB is loaded already, since DuckDB prints a
-        warning if its objects are not searched.
+        Before that, all objects that exist are hidden from Python's garbage collector (`gc.freeze`), because
+        the search through them at the end of the process takes 2.5 s. The objects are not hidden if DuckDB is
+        loaded already, since DuckDB prints a warning if its objects are not searched.
 
         Args:
             first: the pool whose report is made although other parts of the pool are due or under way. Empty:
@@ -74,9 +74,6 @@ class CommandRunner(ChainRunner):
         Raises:
             RunFailed: a run failed.
         """
-        from cabs_core.report.plots.page import bundle_ahead
-
-        bundle_ahead()
         if "duckdb" not in sys.modules:
             gc.freeze()
         super().make_results(first)
@@ -91,7 +88,8 @@ class CommandRunner(ChainRunner):
     ) -> dg.JobExecutionResult:
         """Execute the assets' steps of a job, and return the result, failed or not.
 
-        The job's executor may start processes, which build the job by `job`.
+        The job's executor may start processes, which build the job by `job`. The script of the pages is made
+        beside the SQL models.
 
         Args:
             name: name of the job.
@@ -100,6 +98,10 @@ class CommandRunner(ChainRunner):
             config: run config, which is added to `QUIET`.
             tags: further tags of the run.
         """
+        if name == RESULTS:
+            from cabs_core.report.plots.page import bundle_ahead
+
+            bundle_ahead()
         recipe = dg.build_reconstructable_job(
             "cabs_dagster.cli.runner",
             "job",
