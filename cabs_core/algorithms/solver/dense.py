@@ -356,7 +356,6 @@ def _attempt(
     return best, cap
 
 
-@kernel_part
 def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
     """Solve an instance of the exploration program (see the module) by up to two attempts.
 
@@ -413,10 +412,5 @@ def scratch_size(K: int) -> int:
 
 @functools.cache
 def dense_kernel() -> CFunction:
-    """Return the compiled C function, one for all K (kept alive by the cache)."""
-
-    @c_kernel(SIGNATURE)
-    def solve(losses: Doubles, graph: Doubles, gamma: float, tol: float, ws: Doubles, p_out: Doubles) -> None:
-        _solve(losses, graph, gamma, tol, ws, p_out)
-
-    return solve
+    """Return the compiled C function of `_solve`, one for all K (kept alive by the cache)."""
+    return c_kernel(SIGNATURE)(_solve)

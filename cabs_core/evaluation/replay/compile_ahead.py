@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -34,7 +34,11 @@ _RHO = 1.0
 _SHARE_LITTLE = "bandit"
 #: number of models of RouterBench and the demo, whose pool files name no models
 _USUAL_ARMS = 11
-_under_way: list[threading.Thread] = []
+#: threads of which each feeds a process, and policies that the processes have not compiled yet. Both change
+#: under the condition's lock.
+_feeding: set[threading.Thread] = set()
+_pending: set[str] = set()
+_changed = threading.Condition()
 started: list[subprocess.Popen[str]] = []
 
 
@@ -60,17 +64,20 @@ def start_compiling(
         policy_class(policy)  # `share_compiled` counts the kernels of modules that are imported
     groups = compile_groups(policies)
     processes = min(default_threads(), len(groups), _MOST)
-    if processes < 2 or any(t.is_alive() for t in _under_way) or share_compiled() > 0.5:
+    if processes < 2 or _feeding or share_compiled() > 0.5:
         return 0
     notify(f"compiling the loops of {len(policies)} policies beside the rest, once on this machine")
     waiting: queue.SimpleQueue[list[str]] = queue.SimpleQueue()
     for group in groups:
         waiting.put(group)
-    _under_way[:] = [
+    threads = [
         threading.Thread(target=_feed, args=(waiting, arms or _USUAL_ARMS), daemon=True)
         for _ in range(processes)
     ]
-    for thread in _under_way:
+    with _changed:
+        _pending.update(policies)
+        _feeding.update(threads)
+    for thread in threads:
         thread.start()
     return processes
 
@@ -91,10 +98,19 @@ def compile_groups(policies: Sequence[str]) -> list[list[str]]:
     return [groups[key] for key in sorted(groups, key=lambda key: order.index(key[0]), reverse=True)]
 
 
-def finish_compiling() -> None:
-    """Wait for the processes that `start_compiling` started in this process."""
-    for thread in _under_way:
-        thread.join()
+def as_compiled(policies: Sequence[str]) -> Iterator[str]:
+    """Yield policies one by one, each when no process that `start_compiling` started will compile it any more.
+
+    The first policies are those that are compiled already. Of several, the first in the given order comes
+    first.
+    """
+    waiting = list(policies)
+    while waiting:
+        with _changed:
+            _changed.wait_for(lambda: not _pending.issuperset(waiting))
+            policy = next(policy for policy in waiting if policy not in _pending)
+        waiting.remove(policy)
+        yield policy
 
 
 def stop_compiling() -> None:
@@ -108,16 +124,32 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 
     A policy that a process fails to compile is compiled when it is first played.
     """
+    try:
+        _compile(waiting, arms)
+    finally:
+        with _changed:
+            _feeding.discard(threading.current_thread())
+            if not _feeding:
+                _pending.clear()  # groups that no process has taken, since all have ended
+            _changed.notify_all()
+
+
+def _compile(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
+    """Do the work of `_feed`, and tell `as_compiled` of every group that is compiled."""
     command = worker_command(__name__, str(arms))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
         started.append(process)
         try:
             while True:
-                process.stdin.write(" ".join(waiting.get_nowait()) + "\n")
+                group = waiting.get_nowait()
+                process.stdin.write(" ".join(group) + "\n")
                 process.stdin.flush()
                 if not process.stdout.readline():
                     return
+                with _changed:
+                    _pending.difference_update(group)
+                    _changed.notify_all()
         except (queue.Empty, BrokenPipeError):
             return
         finally:

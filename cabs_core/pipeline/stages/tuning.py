@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.units import percentage
 from cabs_core.data.inputs import fold_folder, folds_of, plain
-from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling
-from cabs_core.evaluation.replay.tuning import tune_policies
+from cabs_core.evaluation.replay.compile_ahead import as_compiled, start_compiling
+from cabs_core.evaluation.replay.tuning import tunable, tune_policies
 from cabs_core.pipeline.artifacts.results import Summary
 
 if TYPE_CHECKING:
@@ -68,11 +68,12 @@ def build(
             problem = ReplayProblem.load(fold_folder(inputs["replay_problem"], fold) / "validation")
             if fold == 0:
                 start_compiling(chain.pool.policies, problem.K, options.notify)
-                finish_compiling()
-            pool = chain.pool.model_copy(update={"policies": missing})
-            tuned = tune_policies(problem, pool, progress=_tell(options, fold, folds))
-            seconds |= {policy: entry.pop("seconds") for policy, entry in tuned.items()}
-            chosen |= json.loads(json.dumps(tuned))
+            tell = _tell(options, sum(map(tunable, missing)), fold, folds)
+            for policy in as_compiled(missing):
+                pool = chain.pool.model_copy(update={"policies": (policy,)})
+                tuned = tune_policies(problem, pool, progress=tell)
+                seconds |= {name: entry.pop("seconds") for name, entry in tuned.items()}
+                chosen |= json.loads(json.dumps(tuned))
         chosen = {policy: chosen[policy] for policy in chain.pool.policies if policy in chosen}
         place = fold_folder(folder, fold)
         place.mkdir(exist_ok=True)
@@ -102,10 +103,14 @@ def _row(policy: str, entry: dict[str, Any], fold: int | None) -> dict[str, Any]
     }
 
 
-def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], None]:
+def _tell(options: Options, policies: int, fold: int, folds: int) -> Callable[[float, str], None]:
     """Return a function that reports the progress of tuning when a policy begins, then every ten seconds.
 
-    Between two reports on a policy the function does nothing.
+    The function takes the finished share of one policy's tuning and a text, which begins with the policy.
+    Between two reports on a policy it does nothing.
+
+    Args:
+        policies: number of policies that are tuned one after another.
     """
     last: dict[str, float] = {}
     if folds > 1:
@@ -118,7 +123,8 @@ def _tell(options: Options, fold: int, folds: int) -> Callable[[float, str], Non
         policy = text.partition(":")[0]
         if policy not in last or now - last[policy] > _EVERY_SECONDS:
             last[policy] = now
-            options.notify(f"{text} configurations ({percentage(done)} of the tuning{of_fold})")
+            share = (len(last) - 1 + done) / policies
+            options.notify(f"{text} configurations ({percentage(share)} of the tuning{of_fold})")
 
     return tell
 

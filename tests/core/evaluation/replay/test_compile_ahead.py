@@ -15,19 +15,19 @@ import pytest
 from cabs_core.base.workers import worker_command
 from cabs_core.evaluation.replay import compile_ahead as module
 from cabs_core.evaluation.replay.compile_ahead import (
+    as_compiled,
     compile_groups,
-    finish_compiling,
     start_compiling,
     stop_compiling,
 )
 
 CODE = """
 from cabs_core.base.compiled.jit import share_compiled
-from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling
+from cabs_core.evaluation.replay.compile_ahead import as_compiled, start_compiling
 
 told, policies = [], ("random", "pareto_bandit")
 started = start_compiling(policies, 5, told.append), start_compiling(policies, 5, told.append)
-finish_compiling()
+list(as_compiled(policies))
 print(*started, len(told), share_compiled() > 0.5, start_compiling(policies, 5))
 """
 
@@ -46,11 +46,12 @@ def test_stopping_ends_the_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     sleep = [sys.executable, "-c", "import time; time.sleep(600)"]
     monkeypatch.setattr(module, "worker_command", lambda name, *arguments: sleep)
     monkeypatch.setattr(module, "started", processes := [])
-    assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
+    policies = ("cabs_c_linear", "lin_ucb", "random")
+    assert start_compiling(policies) == 2
     while len(processes) < 2:
         time.sleep(0.01)
     stop_compiling()
-    finish_compiling()
+    assert list(as_compiled(policies)) == list(policies)
     assert [process.returncode for process in processes] == [-signal.SIGKILL] * 2
 
 
@@ -78,8 +79,33 @@ def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
     fail = [sys.executable, "-c", "raise SystemExit(1)"]
     monkeypatch.setattr(module, "worker_command", lambda name, *arguments: fail)
-    assert start_compiling(("cabs_c_linear", "lin_ucb", "random")) == 2
-    finish_compiling()
+    policies = ("cabs_c_linear", "lin_ucb", "random")
+    assert start_compiling(policies) == 2
+    assert list(as_compiled(policies)) == list(policies)
+
+
+def test_policies_come_when_they_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One process takes the group of `cabs_c_linear` and waits for a file; the other takes all other groups."""
+    go_on = tmp_path / "go on"
+    code = (
+        "import pathlib, sys, time\n"
+        "for line in sys.stdin:\n"
+        "    while 'cabs_c_linear' in line and not pathlib.Path(sys.argv[1]).exists(): time.sleep(.01)\n"
+        "    print('compiled', flush=True)\n"
+    )
+    monkeypatch.setenv("CABS_THREADS", "2")
+    monkeypatch.setattr(module, "share_compiled", lambda: 0.0)
+    command = [sys.executable, "-c", code, str(go_on)]
+    monkeypatch.setattr(module, "worker_command", lambda name, *arguments: command)
+    policies = ("cabs_c_linear", "lin_ucb", "random")
+    assert start_compiling(policies) == 2
+    order = []
+    for policy in as_compiled(policies):
+        order.append(policy)
+        if len(order) == 2:
+            go_on.touch()
+    assert order == ["lin_ucb", "random", "cabs_c_linear"]
+    assert list(as_compiled(policies)) == list(policies)
 
 
 def test_policies_that_share_code_are_compiled_together_and_the_largest_group_first() -> None:
