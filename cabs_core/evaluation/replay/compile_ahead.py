@@ -99,10 +99,10 @@ def compile_groups(policies: Sequence[str]) -> list[list[str]]:
 
 
 def as_compiled(policies: Sequence[str]) -> Iterator[str]:
-    """Yield policies one by one, each when no process that `start_compiling` started will compile it any more.
+    """Yield policies one by one, each once the processes of `start_compiling` have compiled its loops.
 
-    The first policies are those that are compiled already. Of several, the first in the given order comes
-    first.
+    A policy that no process compiles does not wait. Of several that do not wait, the first in the given order
+    comes first.
     """
     waiting = list(policies)
     while waiting:

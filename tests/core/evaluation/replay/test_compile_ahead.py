@@ -85,7 +85,7 @@ def test_a_process_that_fails_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_policies_come_when_they_are_compiled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One process takes the group of `cabs_c_linear` and waits for a file; the other takes all other groups."""
+    """One process waits for a file before it compiles `cabs_c_linear`; the other takes all other groups."""
     go_on = tmp_path / "go on"
     code = (
         "import pathlib, sys, time\n"
