@@ -123,8 +123,6 @@ def build_report(
         first_screen=first,
     )
     drawn = {key: figure for key, figure in page.figures.items() if figure}
-    for figure in drawn.values():  # before the files, because the page waits for them
-        figure.draw_ahead()
     for figure in drawn.values():
         figure.draw_png_ahead()
     html = render_page("report.html.j2", TEMPLATES, files_of=files_of, figures=page.figures, page=page)

@@ -1,5 +1,7 @@
 """Figures of a pool's page, one function each, and the chart of quality against cost."""
 
+from collections.abc import Iterator
+
 import altair as alt
 import numpy as np
 import pandas as pd
@@ -32,22 +34,20 @@ from cabs_core.report.tables import number
 _MOST_MODELS = 6
 
 
-def figures(data: PoolData, evidence: Evidence | None) -> dict[str, Figure | None]:
-    """Return {key: figure}, or None in place of a figure for which the pool has no data.
+def figures(data: PoolData, evidence: Evidence | None) -> Iterator[tuple[str, Figure | None]]:
+    """Yield key and figure one by one, with None in place of a figure for which the pool has no data.
 
     Args:
         evidence: replays with their problem; None if they are not at hand.
     """
     best = next(iter(data.routers), None)
-    return {
-        "overview": overview(data),
-        "frontiers": frontiers(data, evidence),
-        "regret": regret(data),
-        "recovery": recovery(data, evidence),
-        "rho": utility_by_rho(data),
-        "shares": shares(evidence, best) if evidence and best else None,
-        "calibration": calibration(evidence) if evidence else None,
-    }
+    yield "overview", overview(data)
+    yield "frontiers", frontiers(data, evidence)
+    yield "regret", regret(data)
+    yield "recovery", recovery(data, evidence)
+    yield "rho", utility_by_rho(data)
+    yield "shares", shares(evidence, best) if evidence and best else None
+    yield "calibration", calibration(evidence) if evidence else None
 
 
 def overview(data: PoolData) -> Figure:

@@ -122,8 +122,16 @@ class PoolPage:
 
     @cached_property
     def figures(self) -> dict[str, Figure | None]:
-        """{key: figure}, or None in place of a figure for which the pool has no data."""
-        return charts.figures(self.data, self.evidence)
+        """{key: figure}, or None in place of a figure for which the pool has no data.
+
+        Each figure is drawn by the drawing process, if there is one, while the next ones are prepared.
+        """
+        found = {}
+        for key, figure in charts.figures(self.data, self.evidence):
+            if figure:
+                figure.draw_ahead()
+            found[key] = figure
+        return found
 
     @cached_property
     def more(self) -> list[PageTable]:
