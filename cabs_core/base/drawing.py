@@ -31,8 +31,8 @@ Product = Literal["svg", "png", "pdf", "script"]
 LARGEST_PNG = 100_000
 #: largest resolution of a PNG, in pixels for each pixel of the chart
 _LARGEST_SCALE = 1.4
-#: number of times that a file at the largest resolution is as large as at resolution 1: 1.55 to 1.66 for the
-#: charts of a report
+#: least number of times that a file at the largest resolution is as large as one at resolution 1; 1.55 to
+#: 1.66 times for the charts of a report, up to twice for others
 _GROWTH = 1.5
 
 _lock = threading.Lock()
@@ -84,18 +84,24 @@ def draw(product: Product, version: str, specification: str = "") -> bytes:
     with suppress(OSError, RuntimeError, CancelledError):
         process = _running()
         if process is not None:
-            return process.take(_request(product, version, specification))
+            made = process.take(_request(product, version, specification))
+            if made:
+                return made  # a refused specification is refused again below, with vl-convert's message
     return _MAKERS[product](version, specification)
 
 
 def work() -> None:
     """Make the product of every line of standard input, and print it as a line of base64.
 
-    This is the whole work of a process. The process ends when its input ends.
+    An empty line is printed if vl-convert refuses the specification. This is the whole work of a process. The
+    process ends when its input ends.
     """
     for line in lines_of_work():
         product, version, specification = json.loads(line)
-        print(base64.b64encode(_MAKERS[product](version, specification)).decode(), flush=True)
+        made = b""
+        with suppress(ValueError):
+            made = _MAKERS[product](version, specification)
+        print(base64.b64encode(made).decode(), flush=True)
 
 
 class _Process:

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from cabs_core.algorithms.predictors.base import ScorePredictor, Validation, check_inputs, check_scores
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.threads import one_blas_thread
 
 #: number of prompts that the mean score of an arm that joins counts for in every cluster
 JOINED_PROMPTS = 4.0
@@ -36,7 +37,7 @@ def kmeans_centers(points: np.ndarray, clusters: int, seed: int) -> np.ndarray:
     from sklearn.cluster import KMeans  # noqa: PLC0415  (scikit-learn takes a second)
 
     count = min(clusters, len(np.unique(points, axis=0)))
-    with threadpool_limits(1):
+    with one_blas_thread(), threadpool_limits(1, user_api="openmp"):
         centers: np.ndarray = KMeans(count, n_init=3, random_state=seed).fit(points).cluster_centers_
     return centers
 

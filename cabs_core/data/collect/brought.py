@@ -47,8 +47,7 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     """Store the answers of a table, so that the collection does not ask for them.
 
     The answers count as paid at the prices of the upstreams file. A call that has an answer already keeps
-    that answer. Columns and values are checked before the first answer is stored. The name of the model is
-    checked row by row: if it is wrong, the answers of the rows before stay stored.
+    that answer. The whole table is checked before the first answer is stored.
 
     Args:
         path: a table with the columns prompt, model and answer. The columns n_input_tokens, n_output_tokens
@@ -74,16 +73,17 @@ def keep_answers(collection: Collection, path: Path, store: AnswerStore) -> Brou
     numbers = {c: number_column(frame[c], c, table.place(c)).tolist() for c in optional}
     targets = {target.name: target for target in collection.models}
     places = {text: place for place, text in enumerate(collection.prompts.texts)}
+    for row, model in enumerate(models):
+        if model not in targets:
+            where = table.place("model").at(row)
+            raise DataError(
+                f"{where}: {model!r:.100} is no model of the pool; expected one of {listed(targets)}"
+            )
     kept = 0
     known = 0
     others = 0
     with store.asking():
         for row, (prompt, model, text) in enumerate(zip(prompts, models, answers, strict=True)):
-            if model not in targets:
-                where = table.place("model").at(row)
-                raise DataError(
-                    f"{where}: {model!r:.100} is no model of the pool; expected one of {listed(targets)}"
-                )
             if prompt not in places:
                 others += 1
                 continue

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import math
 import signal
 import subprocess
 
 import pytest
+import vl_convert
 
 from cabs_core.base import drawing
 from cabs_core.base.drawing import draw, draw_ahead, drawing_process
@@ -86,9 +88,30 @@ def test_a_process_that_cannot_be_started_is_not_missed(monkeypatch: pytest.Monk
         assert draw("svg", VERSION, chart(1)).startswith(b"<svg")
 
 
-def test_a_chart_that_is_refused_is_an_error_in_the_process_that_asked() -> None:
-    with drawing_process(), pytest.raises(ValueError, match="JSON"):
-        draw("svg", VERSION, '{"mark":')
+def test_a_chart_that_is_refused_is_an_error_of_the_process_that_asked_alone(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    with drawing_process():
+        with pytest.raises(ValueError, match="JSON"):
+            draw("svg", VERSION, '{"mark":')
+        draw("svg", VERSION, chart(1))
+        assert running().poll() is None
+    assert "Traceback" not in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "points, width, scale", [(10, 200, 1.4), (300, 200, 1.4), (5_000, 200, 1.0), (100, 600, 0.8)]
+)
+def test_a_png_has_the_largest_resolution_of_less_than_100_kb(points: int, width: int, scale: float) -> None:
+    values = [{"x": math.cos(i * i), "y": math.sin(i)} for i in range(points)]
+    encoding = {name: {"field": name, "type": "quantitative"} for name in "xy"}
+    size = {"width": width, "height": 0.7 * width}
+    chart = json.dumps({"data": {"values": values}, "mark": "point", "encoding": encoding} | size)
+    scales = (1.4, 1.0, 0.8)
+    images = {s: vl_convert.vegalite_to_png(chart, vl_version=VERSION, scale=s) for s in scales}
+    small_enough = [s for s in scales if len(images[s]) < drawing.LARGEST_PNG]
+    assert small_enough[0] == scale, "the case is not what it should be"
+    assert draw("png", VERSION, chart) == images[scale]
 
 
 @pytest.mark.parametrize("ended_by", ["input", "Ctrl-C"])

@@ -67,6 +67,16 @@ def test_a_wrong_table_is_refused(tmp_path: Path, cabs_home: Path, change: dict[
         keep_answers(collection, table(tmp_path, [row | change]), store)
 
 
+def test_a_wrong_model_in_the_last_row_keeps_no_answer(tmp_path: Path, cabs_home: Path):
+    collection = collection_of(write_pool(tmp_path, 9))
+    row = {"prompt": collection.prompts.texts[0], "model": "tiny", "answer": "a"}
+    path = table(tmp_path, [row, row | {"model": "unheard-of"}])
+    with AnswerStore() as store:
+        with pytest.raises(DataError, match="row 3: 'unheard-of'"):
+            keep_answers(collection, path, store)
+        assert collection.spent(store)[0] == 0.0
+
+
 def test_a_table_without_its_columns_is_refused(tmp_path: Path, cabs_home: Path):
     collection = collection_of(write_pool(tmp_path, 9))
     with AnswerStore() as store, pytest.raises(DataError, match="no column 'answer'"):
