@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cabs_core.base.units import duration
+from cabs_core.pipeline.artifacts.materialize import Options
+from cabs_core.pipeline.stages import tuning
 from cabs_core.pipeline.stages.progress import Progress
 
 
@@ -28,6 +30,18 @@ def test_slow_work_is_told_by_the_seconds_that_each_takes(early: bool, bound: st
     progress(3, 60)
     assert lines[0] == f"training: 1 of {most}60 epochs"
     assert lines[1] == f"training: 3 of {most}60 epochs, 10 s each, {bound} 10 minutes left"
+
+
+def test_tuning_tells_the_share_of_all_policies_when_a_policy_begins() -> None:
+    lines: list[str] = []
+    tell = tuning._tell(Options(notify=lines.append), 2, 0, 1)
+    tell(0.5, "tuning a: 1 of 2")
+    tell(1.0, "tuning a: 2 of 2")
+    tell(0.5, "tuning b: 1 of 2")
+    assert lines == [
+        "tuning a: 1 of 2 configurations (25 % of the tuning)",
+        "tuning b: 1 of 2 configurations (75 % of the tuning)",
+    ]
 
 
 @pytest.mark.parametrize(
