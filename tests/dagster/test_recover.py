@@ -126,8 +126,17 @@ def test_a_run_that_waits_for_a_slot_says_who_holds_it(tmp_path: Path, monkeypat
         assert waiting_for("gpu").startswith(f"{holder}: this goes on"), "who was killed later holds nothing"
         storage.set_concurrency_slots("gpu", 1)
 
+        def is_waited_for() -> bool:
+            """Return True once the event is there. A step is pending before, and may not have to wait yet."""
+            engine_event = dg.DagsterEventType.ENGINE_EVENT
+            return any(
+                "pool" in entry.get_dagster_event().engine_event_data.metadata
+                for run in instance.get_runs(dg.RunsFilter(job_name=busy.name))
+                for entry in instance.all_logs(run.run_id, of_type=engine_event)
+            )
+
         def free_it_once_it_is_waited_for() -> None:
-            while {s.run_id for s in storage.get_concurrency_info("gpu").pending_steps} <= {live.run_id}:
+            while not is_waited_for():
                 time.sleep(0.1)
             storage.free_concurrency_slots_for_run(live.run_id)
 
