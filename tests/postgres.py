@@ -8,6 +8,7 @@ with Postgres() as server:
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -45,6 +46,14 @@ class Postgres:
         self.initdb, self.pg_ctl = (str(name) for name in programs)
         self.seconds = seconds
         self.user: dict[str, Any] = {"user": "postgres", "group": "postgres"} if os.geteuid() == 0 else {}
+
+    def is_told_by(self, text: str) -> bool:
+        """Return True if a text tells the password, also as it stands in the URL, or the port.
+
+        Digits of the port within a word do not count, since they may be part of an id.
+        """
+        password = PASSWORD.split("/")[0]
+        return password in text or re.search(rf"\b{self.port}\b", text) is not None
 
     def __enter__(self) -> Self:
         self.folder = Path(tempfile.mkdtemp(prefix="cabs-pg-"))  # a socket's path must be short

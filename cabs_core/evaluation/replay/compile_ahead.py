@@ -101,8 +101,8 @@ def compile_groups(policies: Sequence[str]) -> list[list[str]]:
 def as_compiled(policies: Sequence[str]) -> Iterator[str]:
     """Yield policies one by one, each once the processes of `start_compiling` have compiled its loops.
 
-    A policy that no process compiles does not wait. Of several that do not wait, the first in the given order
-    comes first.
+    A policy that no process compiles, or whose process has ended, does not wait. Of several that do not wait,
+    the first in the given order comes first.
     """
     waiting = list(policies)
     while waiting:
@@ -135,7 +135,7 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 
 
 def _compile(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
-    """Do the work of `_feed`, and tell `as_compiled` of every group that is compiled."""
+    """Do the work of `_feed`, and tell `as_compiled` of every group that is compiled or failed."""
     command = worker_command(__name__, str(arms))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -145,11 +145,12 @@ def _compile(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
                 group = waiting.get_nowait()
                 process.stdin.write(" ".join(group) + "\n")
                 process.stdin.flush()
-                if not process.stdout.readline():
-                    return
+                answer = process.stdout.readline()
                 with _changed:
                     _pending.difference_update(group)
                     _changed.notify_all()
+                if not answer:
+                    return
         except (queue.Empty, BrokenPipeError):
             return
         finally:
