@@ -312,7 +312,7 @@ def memory_after_redraw(
     Args:
         memory: the decision's memory. Its `reach` (probability with which an arm is revealed, as
             `cabs_c.fill_reach` fills it) and `cover` (probability with which the mixture reveals an arm, as
-            `cabs_d.fill_cover` fills it), if there, have is_shared's axes in front of that of the arms.
+            `mixture.fill_cover` fills it), if there, have is_shared's axes in front of that of the arms.
         is_shared: bool, True for an expert whose arms share one matrix. [] for the memory of one expert.
     """
     changed = {**memory, "mixture": np.array(pmf)}

@@ -361,6 +361,7 @@ def _solve(losses: Doubles, G: Doubles, gamma: float, tol: float, ws: Doubles, p
 
     Write the best p to `p_out`, and the place of q, the gap and the number of iterations to the header of the
     workspace `ws`. A result of another kernel in the workspace is replaced only by a better one.
+    `dense_kernel` compiles this function.
     """
     K = int(ws[ARMS])
     start = int(ws[SCRATCH])

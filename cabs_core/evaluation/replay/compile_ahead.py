@@ -122,7 +122,8 @@ def stop_compiling() -> None:
 def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
     """Start one process, and give it groups of policies until no group is left or the process has ended.
 
-    A policy that a process fails to compile is compiled when it is first played.
+    This is the whole work of a thread. A policy that a process fails to compile is compiled when it is first
+    played.
     """
     try:
         _compile(waiting, arms)
@@ -135,7 +136,7 @@ def _feed(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
 
 
 def _compile(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
-    """Do the work of `_feed`, and tell `as_compiled` of every group that is compiled or failed."""
+    """Let a process compile one group after another. Each leaves `_pending` when it is compiled or failed."""
     command = worker_command(__name__, str(arms))
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdin is not None and process.stdout is not None
@@ -143,12 +144,14 @@ def _compile(waiting: queue.SimpleQueue[list[str]], arms: int) -> None:
         try:
             while True:
                 group = waiting.get_nowait()
-                process.stdin.write(" ".join(group) + "\n")
-                process.stdin.flush()
-                answer = process.stdout.readline()
-                with _changed:
-                    _pending.difference_update(group)
-                    _changed.notify_all()
+                try:
+                    process.stdin.write(" ".join(group) + "\n")
+                    process.stdin.flush()
+                    answer = process.stdout.readline()
+                finally:
+                    with _changed:
+                        _pending.difference_update(group)
+                        _changed.notify_all()
                 if not answer:
                     return
         except (queue.Empty, BrokenPipeError):

@@ -106,12 +106,12 @@ def test_a_png_has_the_largest_resolution_of_less_than_100_kb(points: int, width
     values = [{"x": math.cos(i * i), "y": math.sin(i)} for i in range(points)]
     encoding = {name: {"field": name, "type": "quantitative"} for name in "xy"}
     size = {"width": width, "height": 0.7 * width}
-    chart = json.dumps({"data": {"values": values}, "mark": "point", "encoding": encoding} | size)
+    text = json.dumps({"data": {"values": values}, "mark": "point", "encoding": encoding} | size)
     scales = (1.4, 1.0, 0.8)
-    images = {s: vl_convert.vegalite_to_png(chart, vl_version=VERSION, scale=s) for s in scales}
+    images = {s: vl_convert.vegalite_to_png(text, vl_version=VERSION, scale=s) for s in scales}
     small_enough = [s for s in scales if len(images[s]) < drawing.LARGEST_PNG]
     assert small_enough[0] == scale, "the case is not what it should be"
-    assert draw("png", VERSION, chart) == images[scale]
+    assert draw("png", VERSION, text) == images[scale]
 
 
 @pytest.mark.parametrize("ended_by", ["input", "Ctrl-C"])

@@ -3,9 +3,9 @@
 The compiled loop (`play`) plays one lane after the other. Here the networks of all lanes predict and train in
 one batch of torch operations, which a compiled loop could not call.
 
-A network gives the predictions f_j and the confidence widths. `cabs_d.decide` and `cabs_d.learn` do the rest,
-the same code as for ridge models: graphs, the exploration program, pruning, realised bias, importance weights
-and weights of experts. For every arm they are given a ridge model of a single feature x = 1, whose
+A network gives the predictions f_j and the confidence widths. `mixture.decide` and `mixture.learn` do the
+rest, the same code as for ridge models: graphs, the exploration program, pruning, realised bias, importance
+weights and weights of experts. For every arm they are given a ridge model of a single feature x = 1, whose
 coefficient is f_j and whose inverse is the squared width. Before learning, the inverse is set to 1. The
 updated model then gives the target y and weight w of the arm's row, since its inverse is 1 / (1 + w) and its
 coefficient f + (y - f) w / (1 + w). These rows go into the lane's history, from which networks train by
@@ -20,8 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from cabs_core.algorithms.policies import cabs_d
-from cabs_core.algorithms.policies.cabs_d import (
+from cabs_core.algorithms.policies import mixture
+from cabs_core.algorithms.policies.mixture import (
     ExpertTables,
     Memory,
     MixtureModel,
@@ -122,7 +122,7 @@ def _decide_lanes(
 ) -> None:
     """Let every lane decide on its row of the data; fill arms and chances [L] and traces [L, 2 + weights]."""
     for lane in range(arms.size):
-        arms[lane], chances[lane] = cabs_d.decide(
+        arms[lane], chances[lane] = mixture.decide(
             _lane_parts(parts, keys, lane), data, lane, active[lane], rounds[lane], slots[lane], traces[lane]
         )
 
@@ -155,7 +155,7 @@ def _learn_lanes(
             for j in range(values.shape[2]):
                 squares[lane, m, j, 0, 0] = 1.0
                 history_y[lane, n, m, j] = values[lane, m, j, 0]
-        cabs_d.learn(_lane_parts(parts, keys, lane), data, lane, arms[lane], slots[lane])
+        mixture.learn(_lane_parts(parts, keys, lane), data, lane, arms[lane], slots[lane])
         for m in range(values.shape[1]):
             for j in range(values.shape[2]):
                 weight = 1.0 / squares[lane, m, j, 0, 0] - 1.0

@@ -30,15 +30,11 @@ from cabs_core.algorithms.policies.cabs_d import (
     BANDITS,
     CabsDOptions,
     Decoupled,
-    Expert,
     ExpertSpec,
-    LinTSRule,
-    LinUCBRule,
-    Memory,
     MixturePolicy,
-    MixtureRule,
     bandit_rule,
 )
+from cabs_core.algorithms.policies.mixture import Expert, LinTSRule, LinUCBRule, Memory, MixtureRule
 from cabs_core.algorithms.policies.neural.networks import MAX_EXPERTS, NeuralLanes, Shape
 from cabs_core.algorithms.policies.play import Lane, LoopPolicy, Stream, check_lane
 from cabs_core.algorithms.policies.policy import PolicyOptions

@@ -21,6 +21,15 @@ from cabs_core.evaluation.replay.compile_ahead import (
     stop_compiling,
 )
 
+
+@pytest.fixture(autouse=True)
+def threads_have_ended():
+    """Wait after each test until its threads have ended, because another call starts nothing until then."""
+    yield
+    while module._feeding:
+        time.sleep(0.01)
+
+
 CODE = """
 from cabs_core.base.compiled.jit import share_compiled
 from cabs_core.evaluation.replay.compile_ahead import as_compiled, start_compiling
