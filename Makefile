@@ -61,9 +61,7 @@ test-all: test
 
 # What all policies play, compiled side by side into numba's cache: tests that start at once would each compile it.
 kernels: venv
-	@$(BIN)/python -c "from cabs_core.base.catalog.policies import all_policies; \
-		from cabs_core.evaluation.replay.compile_ahead import finish_compiling, start_compiling; \
-		start_compiling(all_policies()); finish_compiling()"
+	@$(BIN)/python -m benchmarks.speed.compiling
 
 probes: venv
 	@$(BIN)/python -m tests.gauntlet --workers 2 $(PROBES_ARGS)

@@ -35,6 +35,7 @@ SCRIPTS = {
     "joining": "--table llmdrift --policy lin_ts --scored 8 --rounds 520 --seeds 1 --queries 300",
     "money_worlds": "--tables 2 --sizes 50",
     "readings": "--pool tiny --split-seeds 0",
+    "speed.compiling": "--policies random pareto_bandit",
     "speed.decision": "--router router --decisions 20",
     "speed.embed": "--quick",
     "speed.replay": "--quick",
