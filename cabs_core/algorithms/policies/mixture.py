@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cabs_core.algorithms.policies.cabs_c import (
+from cabs_core.algorithms.policies.cabs_c_rounds import (
     CabsCModels,
     CabsCRule,
     CabsCWork,
@@ -157,8 +157,8 @@ class Memory(NamedTuple):
     Attributes:
         pmfs: [S, M, K], distributions p of the experts. mixture: [S, K], their mixture q.
         baseline: [S, K], predicted utilities of the experts, clipped and averaged with the weights.
-        reach: [S, C, K], as `cabs_c.fill_reach` fills it with the expert's own p. Positive for a neighbour of
-            the played arm, and 0 for an arm that is neither played nor a neighbour.
+        reach: [S, C, K], as `cabs_c_rounds.fill_reach` fills it with the expert's own p. Positive for a
+            neighbour of the played arm, and 0 for an arm that is neither played nor a neighbour.
         cover: [S, C, K], (A'q)_j for the played arm and its neighbours, 0 for the others.
     """
 

@@ -311,8 +311,9 @@ def memory_after_redraw(
 
     Args:
         memory: the decision's memory. Its `reach` (probability with which an arm is revealed, as
-            `cabs_c.fill_reach` fills it) and `cover` (probability with which the mixture reveals an arm, as
-            `mixture.fill_cover` fills it), if there, have is_shared's axes in front of that of the arms.
+            `cabs_c_rounds.fill_reach` fills it) and `cover` (probability with which the mixture reveals an
+            arm, as `mixture.fill_cover` fills it), if there, have is_shared's axes in front of that of the
+            arms.
         is_shared: bool, True for an expert whose arms share one matrix. [] for the memory of one expert.
     """
     changed = {**memory, "mixture": np.array(pmf)}
