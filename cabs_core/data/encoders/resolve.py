@@ -61,7 +61,8 @@ def resolve(encoder: Encoder) -> EncoderFiles:
     """Find the files of a transformer encoder: local folder, offline package, or model hub (and its cache).
 
     A name that is no short name and is a folder stands for that folder. The package of a short name comes
-    before the hub, unless a revision is given.
+    before the hub, unless a revision is given. The checksum of an encoder's record is that of its published
+    weights, so it is not compared for another revision.
 
     Raises:
         EncoderError: the encoder is not found, it is not in the cache and the hub cannot be reached, there
@@ -77,12 +78,14 @@ def resolve(encoder: Encoder) -> EncoderFiles:
                 f"encoder {name!r} is a local folder: it has no revision; remove encoder.revision"
             )
         return transformer_files(name, local)
-    if record.package and encoder.revision is None:
+    if encoder.revision is not None:
+        return transformer_files(name, _from_hub(name, record, encoder.revision))
+    if record.package:
         spec = importlib.util.find_spec(record.package)
         if spec is not None and spec.submodule_search_locations:
             folder = Path(next(iter(spec.submodule_search_locations))) / "model"
             return transformer_files(name, folder, record.sha256)
-    return transformer_files(name, _from_hub(name, record, encoder.revision), record.sha256)
+    return transformer_files(name, _from_hub(name, record, None), record.sha256)
 
 
 def _from_hub(name: str, record: EncoderRecord, revision: str | None) -> Path:
@@ -154,10 +157,20 @@ def transformer_files(name: str, folder: Path, pin: str = "") -> EncoderFiles:
 
 
 def _pooling(folder: Path) -> str:
-    """Return 'cls' if the model's sentence-transformers settings say so, else 'mean'."""
+    """Return 'cls' if the model's sentence-transformers settings say so, else 'mean'.
+
+    Raises:
+        EncoderError: the settings are no JSON object.
+    """
     path = folder / "1_Pooling" / "config.json"
     if path.is_file():
-        settings = json.loads(path.read_text(encoding="utf-8"))
+        try:
+            settings = dict(json.loads(path.read_text(encoding="utf-8")))
+        except (TypeError, ValueError) as error:
+            raise EncoderError(
+                f"{path} is no JSON object ({error}): get it from the model's publisher, or delete it to use "
+                "the mean of a text's tokens"
+            ) from None
         if settings.get("pooling_mode_cls_token") or settings.get("pooling_mode") == "cls":
             return "cls"
     return "mean"
