@@ -4,6 +4,7 @@ n rows, K arms of today, B trained arms. K and B differ only if arms came or wen
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Self
@@ -325,13 +326,13 @@ class Oracles:
         """Load the oracles that `save` wrote.
 
         Raises:
-            ProvenanceError: a file is absent, unreadable or of another format.
+            ProvenanceError: a file is absent, unreadable, incomplete or of another format.
         """
         folder = Path(folder)
         try:
-            settings = json.loads((folder / "oracles.json").read_text(encoding="utf-8"))
+            settings = dict(json.loads((folder / "oracles.json").read_text(encoding="utf-8")))
             arrays = load_file(folder / "arrays.safetensors")
-        except (OSError, ValueError, SafetensorError) as error:
+        except (OSError, TypeError, ValueError, SafetensorError) as error:
             raise ProvenanceError(
                 f"{folder} holds no readable oracles ({error}). Train them again."
             ) from None
@@ -340,6 +341,19 @@ class Oracles:
                 f"{folder}: oracles of format {settings.get('format')!r}, this version reads {FORMAT}. "
                 "Train again."
             )
+        try:
+            return cls._restored(folder, settings, arrays)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            raise ProvenanceError(
+                f"{folder} holds incomplete oracles ({type(error).__name__}: {error}). Train them again."
+            ) from None
+
+    @classmethod
+    def _restored(cls, folder: Path, settings: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Self:
+        """Return the oracles whose settings and arrays were read, with the models that lie beside them.
+
+        An incomplete setting or array raises an error of any type.
+        """
         network = None
         if settings["network"] is not None:
             network = FrozenNetwork.load(folder / "network.safetensors", settings["network"])

@@ -149,7 +149,7 @@ def load_trace(folder: str | Path, run: dict[str, Any] | None = None) -> StoredT
         ResultError: as in `load_replay_result`.
     """
     folder = Path(folder)
-    run = run or _read(folder, "run").to_pylist()[0]
+    run = run or _read_run(folder)
     trials = run["trials"]
     rounds = run["rounds"]
     if run["condition"] == "sessions":
@@ -201,21 +201,38 @@ def trace_of(result: ReplayResult, problem: ReplayProblem, folder: str | Path) -
     order, actions, propensities, rewards = (
         array.astype(kind) for array, kind in zip(arrays, _TRACE.values(), strict=True)
     )
-    return StoredTrace(
-        _read(Path(folder), "run").to_pylist()[0], order, actions, propensities, rewards, costs
-    )
+    return StoredTrace(_read_run(Path(folder)), order, actions, propensities, rewards, costs)
 
 
 def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table:
-    """Read one table of a replay's folder, or raise ResultError."""
+    """Read one table of a replay's folder, or raise ResultError.
+
+    Args:
+        columns: names of the columns that are needed. None reads all.
+    """
     path = folder / f"{name}.parquet"
     try:
         with pq.ParquetFile(path) as file:  # threads take longer than reading a few rows
-            return file.read(columns, use_threads=False)
+            table = file.read(columns, use_threads=False)
     except (OSError, pa.ArrowInvalid) as error:
-        raise ResultError(
-            f"{path}: cannot be read as a replay result ({error}); replay this partition again"
-        ) from None
+        raise _unreadable(path, str(error)) from None
+    missing = set(columns or ()) - set(table.column_names)
+    if missing:
+        raise _unreadable(path, f"without the columns {', '.join(sorted(missing))}")
+    return table
+
+
+def _read_run(folder: Path) -> dict[str, Any]:
+    """Read the run record of a replay's folder, or raise ResultError."""
+    rows = _read(folder, "run").to_pylist()
+    if len(rows) != 1 or not {"trials", "rounds", "condition"} <= rows[0].keys():
+        raise _unreadable(folder / "run.parquet", f"{len(rows)} rows, expected one with the run's settings")
+    return rows[0]
+
+
+def _unreadable(path: Path, reason: str) -> ResultError:
+    """Return the error of a file that is no part of a saved replay."""
+    return ResultError(f"{path}: cannot be read as a replay result ({reason}); replay this partition again")
 
 
 def _write(table: pa.Table, path: Path, *, plain: bool) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from cabs_core.algorithms.oracles.from_arrays import problems_from_arrays
 from cabs_core.algorithms.oracles.oracles import Oracles
@@ -222,6 +223,25 @@ def test_damaged_files_are_noticed(auto, tmp_path):
         Oracles.load(folder)
     with pytest.raises(ProvenanceError, match="no readable oracles"):
         Oracles.load(tmp_path / "nothing")
+
+
+def test_incomplete_files_are_noticed(quick, tmp_path):
+    folder = quick.save(tmp_path / "oracles")
+    path = folder / "oracles.json"
+    whole = path.read_text(encoding="utf-8")
+    for name in json.loads(whole):
+        settings = json.loads(whole)
+        del settings[name]
+        path.write_text(json.dumps(settings), encoding="utf-8")
+        with pytest.raises(ProvenanceError, match="Train"):
+            Oracles.load(folder)
+    path.write_text("[]", encoding="utf-8")
+    with pytest.raises(ProvenanceError, match="Train"):
+        Oracles.load(folder)
+    path.write_text(whole, encoding="utf-8")
+    save_file({"correlation": np.eye(3)}, folder / "arrays.safetensors")
+    with pytest.raises(ProvenanceError, match=r"incomplete oracles .* Train them again"):
+        Oracles.load(folder)
 
 
 def test_problems_of_a_log_say_which_cells_are_measured_and_how_likely_they_were(auto, data):

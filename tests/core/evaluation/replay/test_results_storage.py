@@ -207,6 +207,14 @@ def test_a_damaged_folder_is_named(saved):
         load_replay_result(folder)
 
 
+@pytest.mark.parametrize("name", ["run", "rounds"])
+def test_a_table_without_its_columns_is_named(saved, name):
+    *_, folder, _ = saved
+    pq.write_table(pa.table({"pool": ["p"]}), folder / f"{name}.parquet")
+    with pytest.raises(ResultError, match=rf"{name}\.parquet: cannot be read .* replay this partition again"):
+        load_trace(folder)
+
+
 def shifted(name, by):
     def change(table):
         place = table.schema.get_field_index(name)
