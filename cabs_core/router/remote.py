@@ -33,7 +33,7 @@ def local_folder(url: str) -> Path:
 def fetch(url: str) -> Path:
     """Make the local copy of a router, or bring it up to date, and return its folder.
 
-    The copy is replaced whole or not at all.
+    The copy is replaced whole or not at all. A copy of the same router that is damaged is replaced, too.
 
     Raises:
         StorageError: the store cannot be read.
@@ -45,7 +45,7 @@ def fetch(url: str) -> Path:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(folder.with_name("fetch.lock")):  # several workers of one server
         header = _header(url)
-        if (folder / HEADER).is_file() and (folder / HEADER).read_bytes() == header:
+        if _is_copy(folder, header):
             return folder
         with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".fetch-") as temporary:
             candidate = Path(temporary) / "router"
@@ -66,6 +66,18 @@ def fetch(url: str) -> Path:
                         ) from None
             promote(candidate, folder)
     return folder
+
+
+def _is_copy(folder: Path, header: bytes) -> bool:
+    """Return True if a folder holds the router with this header, and all of its files are as they were."""
+    path = folder / HEADER
+    if not path.is_file() or path.read_bytes() != header:
+        return False
+    try:
+        read_manifest(folder)
+    except ProvenanceError:
+        return False
+    return True
 
 
 def fetch_or_keep(url: str) -> Path:

@@ -105,6 +105,13 @@ def test_a_damaged_or_half_uploaded_router_is_refused_and_the_copy_stays(s3, mak
         fetch(URL)
 
 
+def test_a_damaged_copy_is_fetched_again(s3, make_bundle) -> None:
+    publish(make_bundle("ridge"), URL)
+    folder = fetch(URL)
+    (folder / "policy" / "state.npz").write_bytes(b"damaged")
+    read_manifest(fetch(URL))  # which compares the hashes of all files
+
+
 def test_a_store_that_is_away_delays_a_new_router_and_nothing_else(s3, make_bundle, monkeypatch) -> None:
     publish(make_bundle("ridge"), URL)
     folder = fetch(URL)
