@@ -1,7 +1,8 @@
 """Reading of a log into a `Log`: a table of its calls with checked numbers, and the receipt.
 
-`gather` finds the calls and their values as they stand in the log. This module turns them into scores in
-[0, 1], costs in USD, probabilities and times, and names file, row and value of everything that is wrong.
+`call_table` and `call_records` find the calls and their values as they stand in the log. This module turns
+them into scores in [0, 1], costs in USD, probabilities and times, and names file, row and value of everything
+that is wrong.
 """
 
 import math
@@ -16,10 +17,12 @@ import pandas as pd
 
 from cabs_core.base.amounts import COST_UNITS, unit_of
 from cabs_core.base.errors import DataError, counted, listed
+from cabs_core.data.logs.call_records import read_call_records, records_of
+from cabs_core.data.logs.call_table import PLACES, read_call_table
 from cabs_core.data.logs.calls import moment
 from cabs_core.data.logs.formats import FORMATS
-from cabs_core.data.logs.gather import PLACES, RawCalls, of_a_table, of_a_writer, records_of
 from cabs_core.data.logs.names import alike
+from cabs_core.data.logs.raw_calls import RawCalls
 from cabs_core.data.logs.receipt import Receipt
 from cabs_core.data.logs.score_files import read_scores
 from cabs_core.data.logs.table import NAMES
@@ -136,9 +139,9 @@ def read_log(
             loose = []
         else:
             loose = read_scores(Path(scores), records_of(Path(scores)))
-        raw = of_a_table(open_table(path, rows), chosen, loose, str(scores))
+        raw = read_call_table(open_table(path, rows), chosen, loose, str(scores))
     elif format in FORMATS:
-        raw = of_a_writer(path, format, chosen, scores=scores, rows_at=rows)
+        raw = read_call_records(path, format, chosen, scores=scores, rows_at=rows)
     else:
         raise DataError(
             f"format is {format!r:.60}; expected table or one of {', '.join(FORMATS)}. Any other tool's file "
@@ -157,7 +160,7 @@ def log_of_frame(frame: pd.DataFrame, columns: Mapping[str, Any] | None = None) 
         DataError: the frame has no row or lacks a named column, or a value is impossible.
     """
     chosen, unit = _chosen(columns)
-    return _log("table", "table", of_a_table(FrameTable(frame), chosen), _ScoreScale(), unit)
+    return _log("table", "table", read_call_table(FrameTable(frame), chosen), _ScoreScale(), unit)
 
 
 def _chosen(columns: Mapping[str, Any] | None) -> tuple[dict[str, str | None], str | None]:

@@ -224,7 +224,7 @@ def _read(folder: Path, name: str, columns: list[str] | None = None) -> pa.Table
 
 def _read_run(folder: Path) -> dict[str, Any]:
     """Read the run record of a replay's folder, or raise ResultError."""
-    rows = _read(folder, "run").to_pylist()
+    rows: list[dict[str, Any]] = _read(folder, "run").to_pylist()
     if len(rows) != 1 or not {"trials", "rounds", "condition"} <= rows[0].keys():
         raise _unreadable(folder / "run.parquet", f"{len(rows)} rows, expected one with the run's settings")
     return rows[0]
