@@ -1,13 +1,13 @@
 """Scores by a reference: exact text, number, choice, regular expression, contained text, JSON schema."""
 
 import json
-import math
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 from cabs_core.base.errors import DataError
+from cabs_core.data.collect.scorers.results import chosen_letter, result_number
 from cabs_core.data.pool_files.collect import (
     Contains,
     Exact,
@@ -21,22 +21,8 @@ from cabs_core.data.pool_files.collect import (
 #: Function of (prompt, answer, {column: text}) that returns a score in [0, 1].
 Score = Callable[[str, str, Mapping[str, str]], float]
 
-#: A number, with commas between thousands.
-_NUMBER = re.compile(r"[-+]?(?:\d[\d,]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?%?")
-#: A result that the answer marks as such.
-_MARKED = re.compile(r"(?:####|\\boxed\{|answer\s*(?:is|:|=))\s*\$?\s*([^\n}]*)", re.IGNORECASE)
-# No pattern may have two consecutive repetitions that match the same characters, since a long run of these
-# characters would take quadratic time.
 #: A fence of Markdown.
 _FENCE = re.compile(r"```[\w+-]*[^\S\n]*\n(.*?)```", re.DOTALL)
-#: Letter of a choice, the surest pattern first.
-_LETTER = (
-    re.compile(r"answer(?:\s*(?:is|:))?[\s*]*\(?(?!(?-i:a\s+[a-z]))([A-Z])\)?(?![A-Za-z])", re.IGNORECASE),
-    re.compile(r"\\boxed\{\s*(?:\\text\{)?\(?([A-Z])\)?", re.IGNORECASE),
-    re.compile(r"^\W*([A-Z])(?=[).:,\]*]|\s*(?:\n|$))"),
-    re.compile(r"\(([A-Z])\)"),
-    re.compile(r"(?<![A-Za-z'])([B-HJ-Z]|A(?!\s+[a-z]))(?![A-Za-z'])\W*$"),
-)
 
 
 def plain_text(text: str, *, ignore_case: bool = True) -> str:
@@ -52,41 +38,6 @@ def plain_text(text: str, *, ignore_case: bool = True) -> str:
     if ignore_case:
         return plain.casefold()
     return plain
-
-
-def result_number(text: str) -> float | None:
-    """Return the number that an answer gives as its result, or None if the answer holds no number.
-
-    The result is the first number that follows, in its line, the last mark that has one: `####`, `\\boxed{`
-    or "answer is". If no mark has a number, it is the last number in the text. A percent sign is ignored. A
-    number too large for a float does not count.
-    """
-    for part in (*(m.group(1) for m in reversed(list(_MARKED.finditer(text)))), text):
-        numbers = _NUMBER.findall(part)
-        if not numbers:
-            continue
-        word = numbers[0] if part is not text else numbers[-1]
-        try:
-            value = float(word.rstrip("%").replace(",", ""))
-        except ValueError:
-            continue
-        if math.isfinite(value):
-            return value
-    return None
-
-
-def chosen_letter(text: str) -> str | None:
-    """Return the letter A to Z that an answer to a multiple-choice question chooses, or None.
-
-    The letter is looked for in this order: after the last "answer is", in `\\boxed{`, at the start before a
-    sign or the end of the line, in the first brackets, at the end of the text. None if no place has a letter.
-    The article "a" after "answer is" is no letter: an `a` before another word in lower case.
-    """
-    for pattern in _LETTER:
-        letters = pattern.findall(text.strip())
-        if letters:
-            return str(letters[-1] if pattern is _LETTER[0] else letters[0]).upper()
-    return None
 
 
 def json_value(text: str) -> Any:
@@ -108,7 +59,7 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
 
     Raises:
         DataError: a schema cannot be loaded. The function itself raises it if a reference holds no number or
-            a pattern is no regular expression.
+            no letter, or a pattern is no regular expression.
         TypeError: the scorer does not score by the text alone.
     """
     if isinstance(scorer, Exact):
@@ -119,9 +70,7 @@ def text_score(scorer: Scorer, read: Callable[[str, str], Path]) -> Score:
     if isinstance(scorer, Number):
         return lambda _, answer, row: _same_number(answer, row[scorer.column], scorer.tolerance)
     if isinstance(scorer, MultipleChoice):
-        return lambda _, answer, row: float(
-            chosen_letter(answer) == row[scorer.column].strip().strip("()").upper()
-        )
+        return lambda _, answer, row: _same_letter(answer, row[scorer.column])
     if isinstance(scorer, Regex):
         return lambda _, answer, row: _matches(scorer.pattern or row[scorer.column or ""], answer)
     if isinstance(scorer, Contains):
@@ -146,6 +95,21 @@ def _same_number(answer: str, reference: str, tolerance: float) -> float:
     if expected is None:
         raise DataError(f"the reference {reference!r:.80} holds no number")
     return float(given is not None and abs(given - expected) <= tolerance * max(1.0, abs(expected)))
+
+
+def _same_letter(answer: str, reference: str) -> float:
+    """Return 1 if the answer chooses the letter of the reference, otherwise 0.
+
+    Args:
+        reference: a letter, also with brackets, a full stop or the text of the choice after it.
+
+    Raises:
+        DataError: the reference names no letter.
+    """
+    expected = chosen_letter(reference.upper())
+    if expected is None:
+        raise DataError(f"the reference {reference!r:.80} names no letter of a choice, such as B or B) 42")
+    return float(chosen_letter(answer) == expected)
 
 
 def _matches(pattern: str, answer: str) -> float:

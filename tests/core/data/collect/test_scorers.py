@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,8 @@ from cabs_core.base.errors import DataError
 from cabs_core.data.collect.calls import AskedModel, Question, read_reply
 from cabs_core.data.collect.scorers.judge import grade_of, preference_of, questions
 from cabs_core.data.collect.scorers.labels import blank_sheet, read_labels
-from cabs_core.data.collect.scorers.text import chosen_letter, json_value, result_number, text_score
+from cabs_core.data.collect.scorers.results import chosen_letter, result_number
+from cabs_core.data.collect.scorers.text import json_value, text_score
 from cabs_core.data.endpoints.upstreams import Upstream
 from cabs_core.data.pool_files.collect import (
     Collect,
@@ -20,6 +22,7 @@ from cabs_core.data.pool_files.collect import (
     Exact,
     JsonSchema,
     Judge,
+    MultipleChoice,
     Number,
     Regex,
 )
@@ -43,6 +46,28 @@ def score(scorer, answer, row=ROW):
         ("50%", 50),
         ("none", None),
         ("first 3, then 9", 9),
+        ("The answer is \N{MINUS SIGN}5", -5),
+        ("The final answer is: **-5**", -5),
+        ("**Answer:** 12", 12),
+        ("<answer>12</answer> is 3 more than 9", 12),
+        ('{"answer": 12, "of": 3}', 12),
+        ("The answer to task 7 is easy: 12", 12),
+        ("The answers are 1, 2, 3", 3),
+        ("1/2", 0.5),
+        (r"\boxed{\frac{1}{2}}", 0.5),
+        (r"\boxed{-\dfrac12}", -0.5),
+        ("The answer is 1 3/4 cups", 1.75),
+        ("1/0", None),
+        ("The answer is 3 x 4 = 12", 12),
+        ("The answer is 20, since 20 - 5 = 15", 20),
+        (r"\boxed{x = 7}", 7),
+        ("between 3-5", 5),
+        ("a loss of -$1,200.50", -1200.5),
+        (r"\boxed{12{,}345}", 12345),
+        ("12\u202f345", 12345),
+        (r"$3 \times 10^{8}$", 3e8),
+        ("the numbers 1,2,3", 3),
+        ("9" * 400, None),
     ],
 )
 def test_the_number_of_an_answer(answer, number):
@@ -64,10 +89,39 @@ def test_the_number_of_an_answer(answer, number):
         ("A car is a vehicle. The answer is B", "B"),
         ("The answer is a bit surprising: (C)", "C"),
         ("The answer is A because of B", "A"),
+        ("The correct answer is: **B) 42**", "B"),
+        ("The correct answer is: B) Paris.\n\nParis is in France (C).", "B"),
+        ("Option (A) is wrong. The correct answer is: (B) Paris, since Rome (C) is not.", "B"),
+        ("**Answer**: B", "B"),
+        ("**Answer:** (b)", "B"),
+        ("<answer>B</answer>\nA good question.", "B"),
+        ('{"answer": "B"}', "B"),
+        ("Of the answers (B) is best.", "B"),
+        ("The answer is option B, not C.", "B"),
+        (r"Is the answer A? No: the answer is $\boxed{\text{B}}$.", "B"),
+        ("The correct option is B. Option A is wrong.", "B"),
+        ("Option B is correct, and A is wrong", "B"),
+        ("Options A and C are wrong; B is the correct one.", "B"),
+        ("b) Paris", "B"),
+        ("B - Paris, not C", "B"),
+        ("My answer: I think (B)", "B"),
+        ("The answer is not A but B", "B"),
+        ("i.e. nothing", None),
     ],
 )
 def test_the_letter_of_an_answer(answer, letter):
     assert chosen_letter(answer) == letter
+
+
+@pytest.mark.parametrize(
+    "run",
+    ["answer ", "answer: ", "1,234", "1 ", "*", " ", "(", "9", "A is ", "\\boxed{", "1/2 ", "=", "x = "],
+)
+@pytest.mark.parametrize("read", [chosen_letter, result_number])
+def test_long_runs_are_read_in_a_short_time(read, run):
+    start = time.process_time()
+    read(run * (100_000 // len(run)))
+    assert time.process_time() - start < 2
 
 
 def test_texts_and_patterns():
@@ -81,6 +135,12 @@ def test_texts_and_patterns():
     assert score(Regex(kind="regex", column="answer"), "4 2") == 0
     with pytest.raises(DataError, match="no regular expression"):
         score(Regex(kind="regex", pattern="("), "x")
+    choice = MultipleChoice(kind="choice", column="answer")
+    references = ("b", "(B)", "B.", "B) Paris", "**B**")
+    assert [score(choice, "The answer is: B", {"answer": text}) for text in references] == [1] * 5
+    for text in ("Paris", "2", ""):
+        with pytest.raises(DataError, match="names no letter of a choice"):
+            score(choice, "B", {"answer": text})
     with pytest.raises(DataError, match="holds no number"):
         score(Number(kind="number", column="answer"), "1", {"answer": "many"})
 
