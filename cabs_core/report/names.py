@@ -1,5 +1,6 @@
 """Names and looks of policies, encoders and stress conditions in pages: labels, descriptions, colours."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 
 from cabs_core.base.catalog.conditions import CONDITIONS
@@ -9,6 +10,10 @@ from cabs_core.report.plots.theme import SHAPES, Style
 
 #: labels of the cost regimes, where readers choose one
 LEVEL_NAMES = {"overall": "Mean of the regimes", "low": "Low ρ", "medium": "Medium ρ", "high": "High ρ"}
+
+#: dashes of the presets that several policies have, and dashes of other presets by their place
+_DASHES = {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}
+_FURTHER_DASHES = ("8 3 2 3", "12 3 2 3 2 3")
 
 
 def condition_name(condition: str | None) -> str:
@@ -68,8 +73,8 @@ def style(policy: str) -> Style:
     """Return colour, dash and symbol of a policy.
 
     The catalog gives them. A policy without a style there gets one from the letters of its name, so that it
-    looks the same on every page. The presets `literal`, `tuned` and `warm` have dashes of their own, unless
-    options follow the preset. Other presets and options change nothing.
+    looks the same on every page. Every preset but the default has dashes of its own, unless options follow
+    the preset. Options change nothing.
     """
     base, _, preset = policy.partition("@")
     record = policies().get(base)
@@ -78,7 +83,10 @@ def style(policy: str) -> Style:
     if record is not None and record.style:
         drawn = record.style
     colour, dash, shape = drawn
-    dash = {"literal": "2 3", "tuned": "6 3", "warm": "10 3"}.get(preset, dash)
+    if record is not None and preset in record.presets[1:]:
+        further = [name for name in record.presets[1:] if name not in _DASHES]
+        dashes = _DASHES | dict(zip(further, itertools.cycle(_FURTHER_DASHES), strict=False))
+        dash = dashes[preset]
     return Style(colour, dash, SHAPES[shape])
 
 

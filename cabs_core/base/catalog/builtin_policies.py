@@ -227,7 +227,7 @@ BUILT_IN = (
             "learning_rate": _RATES,
         },
         references=("the paper, Algorithm 1",),
-        style=(3, "6 3", 5),
+        style=(3, "4 2", 5),
         headline=True,
     ),
     PolicyRecord(

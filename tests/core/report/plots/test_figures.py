@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cabs_core.base.catalog.policies import policies
 from cabs_core.report.charts import frontier_chart
+from cabs_core.report.names import style
 from cabs_core.report.plots.charts import NARROW, bars, heatmap, intervals, lines, moved_apart, points, short
 from cabs_core.report.plots.figure import Figure, FigureTable
 from cabs_core.report.plots.theme import COLOURS, SHAPES, Style, default_styles
@@ -128,3 +130,10 @@ def test_names_at_the_ends_of_lines_never_cover_each_other():
     assert len(places) == 9 and np.diff(places).min() >= 15 * 0.9 / 420 * 0.999
     (name,) = [row for row in rows if row.get("short", "").startswith("m")]
     assert name["label_x"] < name["x"], "a name of a model stands left of the column of names"
+
+
+@pytest.mark.parametrize("name", sorted(policies()))
+def test_presets_of_a_policy_look_different(name: str) -> None:
+    names = [name, *(f"{name}@{preset}" for preset in policies()[name].presets[1:])]
+    assert len({style(policy) for policy in names}) == len(names)
+    assert style(f"{names[-1]}@epsilon=0.1") == style(name)
