@@ -153,13 +153,35 @@ class AnswerPage:
             others = [r for r in self.found.answer.rungs if r.rung != "keep"]
             if others and not any(np.isfinite(r.difference) for r in others):
                 return "No other option can be judged by the data at hand; below stands why."
-            return "No other option is sure to be as good and cheaper, or better; the table has the figures."
+            return self._better_but_dearer or (
+                "No other option is sure to be as good and cheaper, or better; the table has the figures."
+            )
         sentences = [f"On {_prompts(rung)}: {self._quality(rung)} {self._money(rung)}"]
         if rung.rung == "router":
             sentences.insert(0, self._models_of_router)
         if self.headline == self.best:
             sentences.insert(0, f"{recommendation(self.found)}.")
         return " ".join(sentences)
+
+    @property
+    def _better_but_dearer(self) -> str:
+        """Sentences on the options that are better than today's model and cost more; empty if there are none.
+
+        These are all options whose word is "better" where "keep" is recommended.
+        """
+        options = [
+            f"{rung.rung} ({use_text(self.found, rung)}: {_points(rung.difference)} points, "
+            f"{money(rung.usd_per_1000)} instead of {money(rung.today_usd_per_1000)} per 1,000 requests)"
+            for rung in self.found.answer.rungs
+            if rung.word == Word.BETTER
+        ]
+        if not options:
+            return ""
+        return (
+            "No other option is sure to be as good and cheaper. Better, but dearer: "
+            f"{listed_names(options)}. Whether the points are worth the money depends on what a right answer "
+            "is worth, which a goal in the pool file says."
+        )
 
     @property
     def _models_of_router(self) -> str:
@@ -192,15 +214,10 @@ class AnswerPage:
 
     def _money(self, rung: Rung) -> str:
         """Return the sentences on what an option costs and saves, or that the saving cannot be told."""
-        if rung.cost_low is None:
-            return "what is saved cannot be told."
-        keep = self.found.answer.rung("keep") or self.found.answer.rungs[0]
-        if rung.cost_ratio:
-            before = rung.usd_per_1000 / rung.cost_ratio
-        else:
-            before = keep.usd_per_1000
+        if rung.saving_low is None:
+            return "What is saved cannot be told."
         return (
-            f"{money(rung.usd_per_1000)} instead of {money(before)} per 1,000 requests. "
+            f"{money(rung.usd_per_1000)} instead of {money(rung.today_usd_per_1000)} per 1,000 requests. "
             f"{_saving_sentence(rung)} at {self.requests}."
         )
 
@@ -321,8 +338,8 @@ class AnswerPage:
             rows,
             columns,
             f"“As good” means: surely less than {tolerance:g} points worse (tolerance in the pool file). "
-            f"{folds} Each interval is that of one option alone. The words are stricter than the intervals, "
-            "so that in 95 % of all tables none of them is wrong.",
+            f"{folds} Each interval is that of one option alone, wider at its worse end if the option was "
+            "picked from several. The words hold together: in 95 % of all tables none of them is wrong.",
         )
 
     def _is_todays(self, rung: Rung) -> bool:
@@ -374,16 +391,22 @@ class AnswerPage:
             alone = {row.task: row for row in self.found.answer.by_task if row.rung == "switch"}
             columns[f"With {switch.use} alone ({_LEVEL})"] = lambda r: _task_cell(alone.get(r.task))
         columns |= {
-            "USD per 1,000": lambda r: TableCell(money(r.usd_per_1000), r.usd_per_1000),
-            "Today": lambda r: TableCell(money(r.today_usd_per_1000), r.today_usd_per_1000),
+            "USD per 1,000": lambda r: _usd(r.usd_per_1000),
+            "Today": lambda r: _usd(r.today_usd_per_1000),
         }
+        made_without = ""
+        if rung == "rules":
+            made_without = (
+                f" Changes are those of rules that were made without the prompts ({self._folds}), so some of "
+                "these rules may use another model than the one that is named."
+            )
         return table_of(
             "by_task",
             f"{_NAMES[rung]} by {self.found.by}, beside {self._today}",
             rows,
             columns,
             f"{self.found.by.capitalize()}s with fewer than {self.found.options.smallest_task} prompts stand "
-            "together as other.",
+            f"together as other.{made_without}",
         )
 
     def _task_difference(self, row: TaskRow) -> str:
@@ -506,6 +529,16 @@ class AnswerPage:
             if texts:
                 groups.append(Excerpts(str(name), str(switch.use), texts))
         return groups
+
+    @property
+    def excerpts_title(self) -> str:
+        """Title of `excerpts`. An answer fails if its score is 0 and every score of the table is 0 or 1."""
+        scores = self.found.scored.scores
+        model = self.excerpts[0].model
+        today = self.found.answer.today
+        if np.isin(scores[~np.isnan(scores)], (0.0, 1.0)).all():
+            return f"Prompts on which {model} fails and {today} does not"
+        return f"Prompts on which {model} scores less than {today}"
 
     @property
     def export(self) -> str:

@@ -9,13 +9,13 @@ from cabs_core.report.tables import PageTable, error_text, missing
 def as_good(data: PoolData) -> list[str]:
     """Return the names of routers whose mean utility is not significantly below that of the best router.
 
-    A router is a policy that routes by prompt. The best router itself and routers that the marts do not
-    compare with the best one are left out.
+    Significance is adjusted for all pairs of routers. A router is a policy that routes by prompt. The best
+    router itself and routers that the marts do not compare with the best one are left out.
     """
     alike = []
     for policy in data.routers[1:]:
         pair = data.pair(policy, data.routers[0])
-        if pair is not None and not bool(pair["significant"]):
+        if pair is not None and not bool(pair["significant_adjusted"]):
             alike.append(policy)
     return alike
 

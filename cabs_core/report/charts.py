@@ -121,6 +121,7 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         rows += [[m.model, "–", f"{m.score:.3f}", f"{money(m.cost)}"] for m in models.itertuples()]
     rows += [[r.series, f"{r.rho:g}", f"{r.y:.3f}", f"{money(r.x)}"] for r in frame.itertuples()]
     of_routers = frame[frame["series"].isin([label(p) for p in data.routers])].reset_index(drop=True)
+    axis_text = "; the cost axis is logarithmic" if _has_log_axis(frame, models) else ""
     highest = ""
     if len(of_routers):
         top = of_routers.sort_values("y").iloc[-1]
@@ -133,13 +134,21 @@ def frontiers(data: PoolData, evidence: Evidence | None) -> Figure:
         title="Single models and routers: mean score and price",
         caption="Squares: single models (dark: no cheaper model scores as well, joined by the dotted line). "
         "Coloured symbols: routers, one for each ρ; error bars are two-sided 95 % intervals of the mean "
-        "score. Up and to the left is better; the cost axis is logarithmic.",
+        f"score. Up and to the left is better{axis_text}.",
         alt=f"Mean score against cost in USD per 1,000 requests for {0 if models is None else len(models)} "
         f"models and {len(drawn)} policies.{highest}",
         chart=frontier_chart(frame, models, styles, visible),
         table=FigureTable(["Model or policy", "ρ", "Mean score", "USD per 1,000 requests"], rows),
         legend=legend,
     )
+
+
+def _has_log_axis(frame: pd.DataFrame, models: pd.DataFrame | None) -> bool:
+    """Return True if the axis of costs is logarithmic, which it is unless a policy or a model is free."""
+    costs = frame["x"].tolist()
+    if models is not None:
+        costs += models["cost"].tolist()
+    return all(cost > 0 for cost in costs)
 
 
 def frontier_chart(
@@ -155,12 +164,12 @@ def frontier_chart(
         visible: series that are drawn at first.
     """
     layers: list[alt.Chart] = []
-    x_title = "USD per 1,000 requests (log scale)"
+    log = _has_log_axis(frame, models)
+    x_title = "USD per 1,000 requests (log scale)" if log else "USD per 1,000 requests"
     y_title = "mean score (0 to 1)"
     costs = frame["x"].tolist()
     if models is not None:
         costs += models["cost"].tolist()
-    log = all(c > 0 for c in costs)
     scale = cost_scale(costs or [1.0], log)
     names_at = max(costs, default=1.0) * (1.4 if log else 1.06)
     if models is not None:

@@ -148,8 +148,8 @@ class CostComparison:
 
     @property
     def known(self) -> bool:
-        """True unless a few clusters hold most of the costs, or the other option costs nothing."""
-        return self.dearest <= MOST_OF_THE_MONEY and self.other_cost > 0
+        """True unless a few clusters hold most of the costs."""
+        return self.dearest <= MOST_OF_THE_MONEY
 
     @property
     def ratio(self) -> float:
@@ -159,7 +159,7 @@ class CostComparison:
         return math.nan
 
     def ratio_interval(self, tail: float) -> tuple[float, float]:
-        """Interval of `ratio`, each end of error `tail`."""
+        """Interval of `ratio`, each end of error `tail`. The other option must cost something."""
         with np.errstate(divide="ignore", invalid="ignore"):
             ratios = self.draws / self.other_draws
         return ends_of_draws(

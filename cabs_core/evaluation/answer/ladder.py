@@ -65,6 +65,7 @@ class Rung:
         low, high: two-sided 95 % interval of `difference`.
         sure_low: lower bound of the difference that the word rests on, at this option's share of the error.
         usd_per_1000: USD of 1,000 requests.
+        today_usd_per_1000: USD of the same 1,000 requests by what is used today.
         cost_ratio: cost as a share of today's; None if today's cost is 0 or not known.
         cost_low, cost_high: 95 % interval of `cost_ratio`; None if no interval is known.
         saving_per_month: USD; None if the number of requests a month is not known.
@@ -84,6 +85,7 @@ class Rung:
     high: float
     sure_low: float
     usd_per_1000: float
+    today_usd_per_1000: float
     cost_ratio: float | None
     cost_low: float | None
     cost_high: float | None
@@ -105,9 +107,10 @@ class TaskRow:
     Attributes:
         rung: rung of the option.
         task: name of the task, or "other" for small tasks together.
-        use: model that the option plays most in this task.
+        use: model that the option, as it would be exported, plays most in this task.
         prompts: number of prompts with known answers of both.
-        difference: mean score less today's, with its two-sided 95 % interval from `low` to `high`.
+        difference: mean score less today's, with its two-sided 95 % interval from `low` to `high`. That of
+            rules and routers is of those that were made without the prompts (`Decisions`).
         usd_per_1000, today_usd_per_1000: USD of 1,000 requests by the option and by today's system.
     """
 
@@ -345,7 +348,8 @@ def _p_better(option: _Option, single: Sequence[_Option], table: ScoredTable) ->
 def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -> bool:
     """Return True if `a` is as good as `b` and cheaper, or better at a price worth paying.
 
-    The second case fails if `a` is dearer than today's model, or if `b` is as good as `a` and cheaper.
+    The second case fails if `a` is dearer than today's model, or if `b` is as good as `a` and cheaper. If a
+    few prompts hold most of the money, `a` counts as dearer where it costs more in the table.
     """
     tail = options.level / 2
     pair = Pair.of(table, a.played.weights, b.played.weights)
@@ -354,7 +358,11 @@ def _beats(a: _Option, b: _Option, table: ScoredTable, options: AnswerOptions) -
     quality = quality_of(table, pair, a.played.weights, b.played.weights)
     if max(quality.p_value_above(-options.tolerance), costs.p_cheaper) <= tail:
         return True
-    if quality.p_value_above(0.0) > tail or a.costs.p_dearer <= tail:
+    if a.costs.known:
+        is_dearer = a.costs.p_dearer <= tail
+    else:
+        is_dearer = a.costs.cost > a.costs.other_cost
+    if is_dearer or quality.p_value_above(0.0) > tail:
         return False
     # what b gains by its price may be worth the loss that is within the tolerance
     cheaper = max(quality.mirrored().p_value_above(-options.tolerance), costs.p_dearer)
@@ -398,7 +406,7 @@ def _most_promising(found: Sequence[_Option], table: ScoredTable, options: Answe
         )
 
     def worth(option: _Option) -> tuple[float, float, str]:
-        if option.costs.known:
+        if option.costs.known and option.costs.other_cost > 0:
             saved = 1.0 - option.costs.ratio
         else:
             saved = 0.0
@@ -433,7 +441,8 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
 
     An option that was picked from several looks better and cheaper than it is. Its interval is therefore
     wider at the end where the option is less good or dearer: the error of that end is `options.level` divided
-    by `number_alike`, or half of `options.level` if that is less.
+    by `number_alike`, or half of `options.level` if that is less. The end does not pass what the option's
+    word says, because the word holds for all options together.
     """
     tail = options.level / 2
     picked_tail = min(tail, 2.0 * tail / option.number_alike)
@@ -449,10 +458,19 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
         low = option.quality.interval(picked_tail)[0]
         high = option.quality.interval(tail)[1]
     if option.rung != KEEP and costs.known:
-        ratio_low = costs.ratio_interval(tail)[0]
-        ratio_high = costs.ratio_interval(picked_tail)[1]
         saving_low = costs.saving_interval(picked_tail)[0]
         saving_high = costs.saving_interval(tail)[1]
+    if option.rung != KEEP and costs.known and costs.other_cost > 0:
+        ratio_low = costs.ratio_interval(tail)[0]
+        ratio_high = costs.ratio_interval(picked_tail)[1]
+    if option.word == Word.BETTER:
+        low = max(low, 0.0)
+    if option.word in (Word.CHEAPER, Word.AS_GOOD):
+        low = max(low, -options.tolerance)
+    if option.word == Word.CHEAPER and saving_low is not None:
+        saving_low = max(saving_low, 0.0)
+    if option.word == Word.CHEAPER and ratio_high is not None:
+        ratio_high = min(ratio_high, 1.0)
     median, high_latency = _latencies(option.played.weights, pair.weight, table)
     requests = options.requests_per_month
     seen = pair.weight > 0
@@ -465,6 +483,7 @@ def _rung(option: _Option, table: ScoredTable, options: AnswerOptions) -> Rung:
         high=high,
         sure_low=option.sure_low,
         usd_per_1000=1000.0 * costs.cost if seen.any() else np.nan,
+        today_usd_per_1000=1000.0 * costs.other_cost if seen.any() else np.nan,
         cost_ratio=costs.ratio if costs.other_cost > 0 else None,
         cost_low=ratio_low,
         cost_high=ratio_high,
@@ -516,15 +535,18 @@ def _by_task(option: _Option, table: ScoredTable, options: AnswerOptions) -> lis
     names, counts = np.unique(table.tasks.astype(str), return_counts=True)
     small = {str(name) for name, count in zip(names, counts, strict=True) if count < options.smallest_task}
     task = np.array([OTHER if name in small else name for name in table.tasks.astype(str).tolist()])
+    exported = weights_for_costs(option.played)
+    all_paid = Pair.of(table, exported, table.baseline())
     rows = []
     for name in np.unique(task).tolist():
         pair = option.pair.only(task == name)
+        paid = all_paid.only(task == name)
         prompts = int((pair.weight > 0).sum())
         if not prompts:
             continue
         sample = quality_of(table, pair, option.played.weights, table.baseline())
         low, high = sample.interval(options.level / 2)
-        played = (pair.weight[:, None] * np.nan_to_num(option.played.weights)).sum(axis=0)
+        played = np.nan_to_num(exported)[task == name].sum(axis=0)
         rows.append(
             TaskRow(
                 rung=option.rung,
@@ -534,8 +556,8 @@ def _by_task(option: _Option, table: ScoredTable, options: AnswerOptions) -> lis
                 difference=sample.mean,
                 low=low,
                 high=high,
-                usd_per_1000=1000.0 * pair.mean(pair.cost),
-                today_usd_per_1000=1000.0 * pair.mean(pair.other_cost),
+                usd_per_1000=1000.0 * paid.mean(paid.cost),
+                today_usd_per_1000=1000.0 * paid.mean(paid.other_cost),
             )
         )
     return sorted(rows, key=lambda row: (row.task == OTHER, -row.prompts, row.task))

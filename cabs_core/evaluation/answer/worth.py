@@ -29,8 +29,7 @@ class Worth:
             says.
         independent: effective number of clusters by their costs (Kish 1965).
         acceleration: a sixth of the skewness of the draws, see `compare.acceleration_of`.
-        known: False if a few prompts hold most of the money, or today's model costs nothing, so that costs
-            have no valid interval.
+        known: False if a few prompts hold most of the money, so that costs have no valid interval.
     """
 
     gain: float

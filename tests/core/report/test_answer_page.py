@@ -131,6 +131,26 @@ def test_excerpts_are_losses_of_the_cheaper_model_without_the_system_prompt() ->
     assert not any(SYSTEM.strip() in prompt for group in groups.values() for prompt in group.prompts)
 
 
+def test_prompts_of_graded_scores_do_not_fail() -> None:
+    assert page(table()).excerpts_title == "Prompts on which mid fails and big does not"
+    graded = replace(table(), scores=0.5 + 0.4 * table().scores)
+    assert page(graded).excerpts_title == "Prompts on which mid scores less than big"
+
+
+def test_options_that_are_better_and_dearer_are_named_where_todays_model_is_kept() -> None:
+    shown = page(table(), today="cheap")
+    assert shown.headline == "Keep cheap"
+    assert "Better, but dearer: switch (" in shown.why and " instead of $0.1" in shown.why
+    assert "or better" not in shown.why
+
+
+def test_a_free_option_is_told_with_what_the_model_costs_that_it_replaces() -> None:
+    outcomes = table()
+    outcomes.costs[:, 1] = 0.0
+    text = page(outcomes.take(np.flatnonzero(outcomes.tasks != "sql")), today="big").why
+    assert "$0.00 instead of $8.3" in text
+
+
 def test_text_that_not_all_prompts_share_stays() -> None:
     assert without_shared(["a b c", "a b d"]) == ["a b c", "a b d"]  # too short to be a system prompt
     assert without_shared([SYSTEM + "one", SYSTEM + "two"]) == ["one", "two"]

@@ -20,6 +20,7 @@ from cabs_core.evaluation.answer import (
     fit_rules,
     losses,
     near_neighbours,
+    option_worth,
     unlike_prompts,
 )
 
@@ -176,6 +177,76 @@ def test_rules_that_keep_todays_model_everywhere_are_not_called_worse() -> None:
             kept += 1
             np.testing.assert_array_equal(rules.weights, table.single(0))
     assert kept > 5
+
+
+def _dearer_and_better(today_cost: float) -> ScoredTable:
+    """Return a model of today that is right in .6 of the prompts, and one of .85 that costs $5 per 1,000."""
+    rng = np.random.default_rng(0)
+    right = rng.random((600, 1)) < np.array([0.6, 0.85])
+    costs = np.array([today_cost, 5e-3]) * rng.lognormal(0.0, 0.4, (600, 2))
+    return ScoredTable(("today", "other"), right.astype(float), costs, np.full(600, "all"), np.arange(600), 0)
+
+
+@pytest.mark.parametrize("today_cost", [0.0, 1e-9, 5e-4])
+def test_what_is_better_and_dearer_is_not_recommended_also_beside_a_free_model(today_cost: float) -> None:
+    table = _dearer_and_better(today_cost)
+    found = answer(table, options=AnswerOptions(requests_per_month=1000.0))
+    switch = found.rung("switch")
+    assert switch is not None and switch.word == Word.BETTER
+    assert found.recommended == "keep"
+    assert switch.saving_low < switch.saving_per_month < switch.saving_high < 0
+    assert switch.today_usd_per_1000 == pytest.approx(1000.0 * table.costs[:, 0].mean())
+    worth = option_worth(0.1, table, Decisions("other", table.single(1)), fitted=False)
+    assert worth.p_value < 1e-6 and worth.interval(0.025)[0] > 0
+
+
+def test_what_is_better_and_costs_more_in_the_table_is_not_recommended_where_few_prompts_hold_the_money() -> (
+    None
+):
+    table = _dearer_and_better(5e-4)
+    table.costs[:5] *= 500
+    found = answer(table)
+    assert found.rung("switch").word == Word.BETTER
+    assert found.rung("switch").cost_low is None
+    assert found.recommended == "keep"
+
+
+def test_free_models_alone_are_compared_by_their_scores() -> None:
+    table = replace(made(), costs=np.zeros((600, 3)))
+    found = answer(table, options=AnswerOptions(requests_per_month=1000.0))
+    assert (found.recommended, found.rung("switch").word) == ("keep", Word.AS_GOOD)
+    assert (found.rung("switch").saving_low, found.rung("switch").saving_high) == (0.0, 0.0)
+
+
+def test_no_printed_interval_reaches_beyond_what_the_word_says() -> None:
+    clipped = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        easy = rng.random((420, 1)) < 0.93
+        right = np.where(easy, rng.random((420, 1)), rng.random((420, 5))) < 0.85
+        costs = np.array([1.0] + [0.33] * 4) * rng.lognormal(0.0, 0.4, (420, 5))
+        names = tuple(f"m{j}" for j in range(5))
+        table = ScoredTable(names, right.astype(float), costs, np.full(420, "all"), np.arange(420), 0)
+        switch = answer(table).rung("switch")
+        if switch.word == Word.CHEAPER:
+            assert switch.low >= -0.03
+            clipped += switch.low == -0.03
+    assert clipped
+
+
+def test_a_row_by_task_names_the_exported_model_and_what_it_costs() -> None:
+    for seed in range(30):
+        rng = np.random.default_rng(seed)
+        tasks = np.array(["a", "b", "c", "d"])[np.arange(400) % 4]
+        right = rng.random((400, 2)) < np.where(tasks == "a", 0.78, 0.8)[:, None]
+        costs = np.array([8e-3, 4e-3]) * rng.lognormal(0.0, 0.4, (400, 2))
+        table = ScoredTable(("m0", "m1"), right.astype(float), costs, tasks, np.arange(400), 0)
+        found = answer(table, fit_rules(table, tasks, np.arange(400) % 5))
+        rules = found.rung("rules")
+        rows = [row for row in found.by_task if row.rung == "rules"]
+        assert {row.task: row.use for row in rows} == rules.use
+        usd = sum(row.usd_per_1000 * row.prompts for row in rows) / 400
+        assert usd == pytest.approx(rules.usd_per_1000)
 
 
 def test_money_is_not_told_where_ten_prompts_hold_most_of_it() -> None:

@@ -3,6 +3,7 @@ markup."""
 
 import json
 import re
+from types import SimpleNamespace
 
 import altair as alt
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.catalog.policies import policies
+from cabs_core.report.cards import as_good
 from cabs_core.report.charts import frontier_chart
 from cabs_core.report.names import style
 from cabs_core.report.plots.charts import NARROW, bars, heatmap, intervals, lines, moved_apart, points, short
@@ -137,3 +139,20 @@ def test_presets_of_a_policy_look_different(name: str) -> None:
     names = [name, *(f"{name}@{preset}" for preset in policies()[name].presets[1:])]
     assert len({style(policy) for policy in names}) == len(names)
     assert style(f"{names[-1]}@epsilon=0.1") == style(name)
+
+
+@pytest.mark.parametrize(("cheapest", "title"), [(0.1, " (log scale)"), (0.0, "")])
+def test_the_axis_of_costs_says_whether_it_is_logarithmic(cheapest: float, title: str) -> None:
+    frame = pd.DataFrame({"rho": 1.0, "series": "a", "x": [1.0, 2.0], "y": 0.5, "low": 0.4, "high": 0.6})
+    models = pd.DataFrame({"model": ["m", "n"], "cost": [cheapest, 2.0], "score": [0.4, 0.7], "front": True})
+    models["low"], models["high"] = 0.1, 1.0
+    spec = json.dumps(frontier_chart(frame, models, default_styles(["a"]), {"a"}).to_dict())
+    titles = set(re.findall(r'"title": "(USD per 1,000 requests[^"]*)"', spec))
+    assert titles == {f"USD per 1,000 requests{title}"}
+    assert ('"type": "log"' in spec) == bool(title)
+
+
+def test_routers_within_the_noise_are_those_that_all_pairs_together_do_not_tell_apart() -> None:
+    pairs = {"b": {"significant": True, "significant_adjusted": False}, "c": {"significant_adjusted": True}}
+    data = SimpleNamespace(routers=["a", "b", "c", "d"], pair=lambda policy, best: pairs.get(policy))
+    assert as_good(data) == ["b"]
