@@ -3,6 +3,7 @@
 Sources: Langfuse's API, `observation-stream.ts` of its worker, "Blob storage export field reference", 2026.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,8 @@ _LISTS = frozenset(
         "tool_call_names trace_tags userIds environment metadata observations"
     ).split()
 )
+#: Fields of a trace with sums over all of its observations, which are no values of any one of them.
+_SUMS_OF_TRACE = re.compile("cost|usage|tokens|latency|duration", re.IGNORECASE)
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
@@ -121,12 +124,17 @@ def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> Log
         scores += _row_scores(observation)
     return LoggedCall(
         number,
-        (derived, observation, trace),
+        (derived, observation, _inherited(trace)),
         names=ids(observation.get("id")),
         within=ids(parent, trace_id, session),
         messages=trace.get("input"),
         scores=scores,
     )
+
+
+def _inherited(trace: Record) -> Record:
+    """Return the fields of a trace that its observations may inherit: all but sums over the trace."""
+    return {name: value for name, value in trace.items() if not _SUMS_OF_TRACE.search(name)}
 
 
 def _usage(observation: Record) -> dict[str, float]:
@@ -175,14 +183,14 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
 
 
 def _unpriced(call: LoggedCall) -> bool:
-    """Return True if the total cost of a call is 0 and its cost details are there but hold no number.
+    """Return True if a call has cost details without any number, and its total cost is 0 or missing.
 
     Langfuse then knows no price of the model.
     """
     details = parsed(call.first(("costDetails", "cost_details")))
     total = first(call.views[1], *FORMAT.cost)
     empty = isinstance(details, Mapping) and all(value is None for value in details.values())
-    return empty and total in (0, 0.0, "0", "0.0")
+    return empty and total in (None, 0, 0.0, "0", "0.0")
 
 
 FORMAT = Format(

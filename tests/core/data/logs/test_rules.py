@@ -565,6 +565,28 @@ def test_langfuse_knows_no_price_where_the_details_of_a_cost_of_0_are_empty(tmp_
     assert log.frame["cost"].fillna(-1).tolist() == [-1, 0, 0.5, 0]
 
 
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize(
+    "unpriced", [{"calculatedTotalCost": None, "costDetails": {}}, {"costDetails": "{}"}]
+)
+def test_a_trace_of_langfuse_lends_no_sums_to_its_generations(
+    tmp_path: Path, unpriced: dict, is_nested: bool
+) -> None:
+    sums = {"totalCost": 0.5, "totalTokens": 99, "usage": {"promptTokens": 90, "completionTokens": 9}}
+    trace = {"id": "t", "sessionId": "s", "latency": 3.5, **sums}
+    calls = [
+        ANSWERED["langfuse"] | {"id": "a", "costDetails": {"total": 0.01}},
+        ANSWERED["langfuse"] | {"id": "b", **unpriced},
+    ]
+    records = [trace | {"observations": calls}] if is_nested else [trace, *calls]
+    log = read(tmp_path, "langfuse", *records)
+    assert log.frame["cost"].fillna(-1).tolist() == [0.01, -1]
+    assert log.frame["session"].tolist() == ["s", "s"] and log.frame["tokens"].isna().all()
+    assert "1 call whose writer knew no price in USD" in str(log.receipt)
+    with pytest.raises(DataError, match="no record has 'latency'"):
+        read(tmp_path, "langfuse", *records, columns={"task": "latency"})
+
+
 def test_a_row_of_langfuse_with_a_value_or_a_type_of_data_is_a_score_and_no_call(tmp_path: Path) -> None:
     call = ANSWERED["langfuse"]
     plain = {"id": "s", "name": "taste", "traceId": "t", "value": 0.5}
