@@ -30,6 +30,8 @@ _LISTS = frozenset(
         "tool_call_names trace_tags userIds environment metadata observations"
     ).split()
 )
+#: Kinds of tokens that were written to the cache, such as `input_cache_creation_1h`.
+_WRITTEN = re.compile("creation|write|ephemeral")
 #: Fields of a trace with sums over all of its observations, which are no values of any one of them.
 _SUMS_OF_TRACE = re.compile("cost|usage|tokens|latency|duration", re.IGNORECASE)
 
@@ -137,19 +139,42 @@ def _inherited(trace: Record) -> Record:
     return {name: value for name, value in trace.items() if not _SUMS_OF_TRACE.search(name)}
 
 
-def _usage(observation: Record) -> dict[str, float]:
-    """Return {input_tokens, output_tokens} of an observation, as far as they are known.
+def _usage(observation: Record) -> dict[str, Any]:
+    """Return a usage block with the tokens of an observation, as far as they are known.
 
-    Langfuse counts tokens by kind, such as `input_cached_tokens`. The kinds of each side are added up.
+    Langfuse counts tokens by kind, such as `input` and `input_cached_tokens`. Kinds do not overlap, so the
+    kinds of each side are added up. Only if the total leaves them out are kinds of the cache part of others.
     """
-    kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
-    items = kinds.items() if isinstance(kinds, Mapping) else ()
-    usage: dict[str, float] = {}
-    for side in ("input", "output"):
-        counts = [as_count(value) for name, value in items if side in name.casefold()]
-        known = [count for count in counts if count is not None]
-        if known:
-            usage[f"{side}_tokens"] = sum(known)
+    found = parsed(observation.get("usageDetails") or observation.get("usage_details"))
+    kinds: dict[str, float] = {}
+    for name, value in found.items() if isinstance(found, Mapping) else ():
+        count = as_count(value)
+        if count is not None:
+            kinds[str(name).casefold()] = count
+    inputs = {name: count for name, count in kinds.items() if "input" in name}
+    outputs = {name: count for name, count in kinds.items() if "output" in name}
+    written = {name: count for name, count in inputs.items() if _WRITTEN.search(name)}
+    cached = {name: count for name, count in inputs.items() if "cache" in name and name not in written}
+    of_cache = written | cached
+    output = sum(outputs.values())
+    others = sum(count for name, count in inputs.items() if name not in of_cache)
+    usage: dict[str, Any] = {}
+    if inputs:
+        usage["prompt_tokens"] = sum(inputs.values())
+        if kinds.get("total") == others + output:
+            usage["prompt_tokens"] = others
+        usage["prompt_tokens_details"] = {
+            "cached_tokens": sum(cached.values()),
+            "cache_creation_tokens": sum(written.values()),
+            "cache_creation_token_details": {name: count for name, count in written.items() if "1h" in name},
+            "audio_tokens": sum(n for name, n in inputs.items() if "audio" in name and name not in of_cache),
+        }
+    if outputs:
+        usage["completion_tokens"] = output
+        usage["completion_tokens_details"] = {
+            "reasoning_tokens": sum(count for name, count in outputs.items() if "reasoning" in name),
+            "audio_tokens": sum(count for name, count in outputs.items() if "audio" in name),
+        }
     return usage
 
 
@@ -212,7 +237,7 @@ FORMAT = Format(
     ),
     unpriced=_unpriced,
     zero_is_free=True,
-    usage=("usage_in_kinds", "usage", ""),
+    usage=("usage_in_kinds", "usageDetails", "usage_details", "usage", ""),
     input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "inputUsage"),
     output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "outputUsage"),
     tokens=("usageDetails.total", "usage_details.total", "usage.total", "totalUsage"),

@@ -79,6 +79,40 @@ _HOLDERS = (
     "Properties",
     "tags",
 )
+#: Field of a usage block, or of its details -> attributes with this count whose names differ from the field.
+_COUNTS: dict[str, tuple[str, ...]] = {
+    "prompt_tokens": ("llm.token_count.prompt",),  # OpenInference
+    "completion_tokens": ("llm.token_count.completion",),
+    "total_tokens": ("llm.token_count.total",),
+    "cache_read_input_tokens": (
+        "gen_ai.usage.cache_read.input_tokens",  # the GenAI conventions
+        "gen_ai.usage.details.cache_read_tokens",  # Pydantic AI
+        "ai.usage.inputTokenDetails.cacheReadTokens",  # Vercel's AI SDK
+        "llm.token_count.prompt_details.cache_read",
+    ),
+    "cache_creation_input_tokens": (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_write_input_tokens",  # Strands Agents
+        "gen_ai.usage.details.cache_write_tokens",
+        "ai.usage.inputTokenDetails.cacheWriteTokens",
+        "llm.token_count.prompt_details.cache_write",
+    ),
+    "reasoning_tokens": (
+        "gen_ai.usage.reasoning.output_tokens",
+        "gen_ai.usage.details.reasoning_tokens",
+        "ai.usage.outputTokenDetails.reasoningTokens",
+        "llm.token_count.completion_details.reasoning",
+    ),
+    "prompt_tokens_details.audio_tokens": (
+        "gen_ai.usage.details.input_audio_tokens",
+        "llm.token_count.prompt_details.audio",
+    ),
+    "completion_tokens_details.audio_tokens": (
+        "gen_ai.usage.details.output_audio_tokens",
+        "llm.token_count.completion_details.audio",
+    ),
+}
 #: Operations of Vercel's AI SDK that contain the span of the call itself -> kind.
 _VERCEL = {
     "ai.generatetext": "chat",
@@ -294,13 +328,22 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a usage block: the attributes `ai.usage.NAME` and `gen_ai.usage.NAME` of a span under NAME.
 
-    Logfire's usage block is included. Counts of OpenInference are no part of the block (see `FORMAT`).
+    Attributes of `_COUNTS` are in the block under their fields there. Logfire's usage block is included.
     """
     usage: dict[str, Any] = {}
     block = at(values, "response_data.usage")
     usage |= block if isinstance(block, Mapping) else {}
     for prefix in ("ai.usage.", "gen_ai.usage."):
         usage |= {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+    for field, names in _COUNTS.items():
+        count = next((values[name] for name in names if values.get(name) is not None), None)
+        holder, _, part = field.rpartition(".")
+        if count is None:
+            continue
+        if holder:
+            usage[holder] = {part: count}
+        else:
+            usage.setdefault(part, count)
     return usage
 
 
@@ -428,7 +471,8 @@ FORMAT = Format(
             "operation_ParentId OperationId ParentId success Success id Id"
         ).split(),
         *_MESSAGES,
-        *(f"gen_ai.usage.{name}" for name in FIELDS),
+        *(f"{prefix}.usage.{name}" for prefix in ("gen_ai", "ai") for name in FIELDS),
+        *(name for names in _COUNTS.values() for name in names),
     ),
     time=(
         "startTimeUnixNano",
