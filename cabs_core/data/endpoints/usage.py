@@ -91,7 +91,7 @@ _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteI
 _WRITTEN_BY_TOOLS = ("prompt_cache_creation_tokens",)  # Braintrust
 #: Blocks of tokens written to the cache, by the time for which they are kept: of Anthropic and of LiteLLM.
 _WRITTEN_BY_LIFE = ("cache_creation", "cacheCreation", "cache_creation_token_details")
-#: Tokens written to the cache, by the time for which they are kept, as LangChain writes them into the details.
+#: Fields in which LangChain writes such tokens into the details of the input.
 _LIVES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 #: Bedrock's list of tokens written to the cache: [{ttl: 1h, inputTokens: 200}].
 _WRITTEN_LIST = ("cacheDetails", "cache_details")

@@ -80,10 +80,23 @@ _HOLDERS = (
     "tags",
 )
 #: Field of a usage block, or of its details -> attributes with this count whose names differ from the field.
+#: Conventions say that the input contains the tokens of the cache. It therefore stands under the name
+#: `prompt_tokens`, since under `input_tokens` providers leave them out.
 _COUNTS: dict[str, tuple[str, ...]] = {
-    "prompt_tokens": ("llm.token_count.prompt",),  # OpenInference
-    "completion_tokens": ("llm.token_count.completion",),
-    "total_tokens": ("llm.token_count.total",),
+    "prompt_tokens": (
+        "gen_ai.usage.input_tokens",
+        "ai.usage.inputTokens",
+        "llm.token_count.prompt",  # OpenInference
+    ),
+    "completion_tokens": (
+        "gen_ai.usage.output_tokens",
+        "ai.usage.outputTokens",
+        "llm.token_count.completion",
+    ),
+    "total_tokens": (
+        "llm.usage.total_tokens",  # OpenLLMetry
+        "llm.token_count.total",
+    ),
     "cache_read_input_tokens": (
         "gen_ai.usage.cache_read.input_tokens",  # the GenAI conventions
         "gen_ai.usage.details.cache_read_tokens",  # Pydantic AI

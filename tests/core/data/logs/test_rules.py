@@ -740,6 +740,35 @@ def test_tokens_of_a_log_are_counted_as_those_of_a_reply(tmp_path, format, entry
     assert log.details[["input_tokens", "output_tokens"]].values.tolist() == [[100, 5]]
 
 
+CACHE = {"cache_read_input_tokens": 9000, "cache_creation_input_tokens": 500}
+CONVENTION = {"cache_read.input_tokens": 9000, "cache_creation.input_tokens": 500}
+
+
+@pytest.mark.parametrize(
+    ("reported", "total", "counted"),
+    [
+        ({"input_tokens": 10000, **CACHE}, {"llm.usage.total_tokens": 10020}, 10000),
+        ({"input_tokens": 10000, **CACHE}, {}, 10000),
+        ({"input_tokens": 10000, **CONVENTION}, {}, 10000),
+        ({"prompt_tokens": 10000, **CACHE}, {}, 10000),
+        ({"input_tokens": 500, **CACHE}, {}, 10000),
+        ({"input_tokens": 500, **CONVENTION}, {"llm.usage.total_tokens": 520}, 10000),
+        ({"input_tokens": 10000, **CACHE}, {"gen_ai.usage.total_tokens": 19520}, 19500),
+        ({"input_tokens": 10000, **CACHE}, {"llm.token_count.prompt": 19500}, 10000),
+    ],
+)
+def test_the_cache_is_part_of_the_input_of_a_span_unless_the_counts_say_otherwise(
+    tmp_path: Path, reported: dict, total: dict, counted: int
+) -> None:
+    attributes = {"gen_ai.request.model": "m", "gen_ai.prompt": "hello", "gen_ai.usage.output_tokens": 20}
+    attributes |= {f"gen_ai.usage.{name}": count for name, count in reported.items()} | total
+    log = read(tmp_path, "otel", {"span_id": "s", "trace_id": "t", "attributes": attributes})
+    assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[counted, 20]]
+    assert log.frame["tokens"].tolist() == [counted + 20]
+    counts = log.details["counts"][0]
+    assert (counts.cached, counts.cache_write) == (9000, 500)
+
+
 def test_a_stored_request_may_have_its_messages_in_a_body(tmp_path: Path) -> None:
     stored = {"messages": {}, "proxy_server_request": {"body": {"messages": CHAT}}}
     assert read(tmp_path, "litellm", ANSWERED["litellm"] | stored).frame["prompt"].tolist() == ["hello"]
