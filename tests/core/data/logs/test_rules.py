@@ -460,6 +460,44 @@ def test_the_address_of_a_request_says_that_it_is_no_chat(tmp_path: Path) -> Non
     assert sum(log.receipt.left_out.values()) == 2
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/messages/",
+        "/openai/v1/responses",
+        "v1/completions",
+        "https://api.openai.com/v1/chat/completions",
+        "HTTPS://a.example:8443/openai/deployments/X/chat/completions?api-version=2024-10-21#top",
+        "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse-stream",
+        "https://a.example/v1beta/models/m:generateContent",
+    ],
+)
+def test_the_address_of_a_chat_may_have_a_host_a_deployment_and_a_query(tmp_path: Path, url: str) -> None:
+    asked = {"custom_id": "b", "method": "POST", "url": url, "body": {"model": "auto", "messages": CHAT}}
+    answered = {"custom_id": "b", "response": {"status_code": 200, "body": {"model": "m"}}, "error": None}
+    pair = {"request": {"url": url, "body": {"messages": CHAT}}, "response": {"body": {"model": "m"}}}
+    log = read(tmp_path, "openai", asked, answered, pair)
+    assert log.frame["prompt"].tolist() == ["hello", "hello"] and not log.receipt.left_out
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        (
+            "https://a.example/openai/deployments/X/embeddings?api-version=1",
+            "/openai/deployments/x/embeddings",
+        ),
+        ("/v1/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/v1/mycompletions", "/v1/mycompletions"),
+    ],
+)
+def test_another_address_of_a_host_is_no_chat(tmp_path: Path, url: str, path: str) -> None:
+    log = read(tmp_path, "openai", ANSWERED["openai"], ANSWERED["openai"] | {"url": url})
+    assert log.receipt.left_out == {f"not a chat call ({path})": 1}
+
+
 def test_the_status_of_a_response_comes_before_the_one_beside_it(tmp_path: Path) -> None:
     call = ANSWERED["openai"]
     body = call["response"]["body"]
