@@ -14,6 +14,7 @@ import pytest
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
+from cabs_core.data.logs.calls import moment
 from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.names import alike, base_of
 from cabs_core.data.logs.read import Log
@@ -732,6 +733,42 @@ def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path
     assert "not read: other" in str(read(tmp_path, "table", rows[0] | {"other": 1}).receipt)
     with pytest.raises(DataError, match=r"row 3: propensity .* is 2"):
         read(tmp_path, "table", *rows[:2], rows[2] | {"prompt": "p"}, columns={"propensity": "extra.deep"})
+
+
+@pytest.mark.parametrize(
+    ("value", "time"),
+    [
+        ("03/04/2026 10:00", None),
+        ("13/04/2026 10:00", None),
+        ("04-03-2026", None),
+        ("2026-13-04", None),
+        ("20261301", None),
+        ("now", None),
+        ("Apr 3, 2026", None),
+        ("20260401", "2026-04-01 00:00:00"),
+        (20260401, "2026-04-01 00:00:00"),
+        (20260401.0, "2026-04-01 00:00:00"),
+        ("20260401T1000", "2026-04-01 10:00:00"),
+        ("20260401T100000.5+0200", "2026-04-01 08:00:00.500000"),
+        ("2026-04-03 10:00:09.25", "2026-04-03 10:00:09.250000"),
+        ("2026/04/03 10:00", "2026-04-03 10:00:00"),
+        ("2026-04-03T10:00:00-02:00", "2026-04-03 12:00:00"),
+        (" 2026-04-03T10:00Z ", "2026-04-03 10:00:00"),
+        ("1785578400", "2026-08-01 10:00:00"),
+        (1785578400000, "2026-08-01 10:00:00"),
+        (10**400, None),
+    ],
+)
+def test_a_text_is_a_time_if_it_can_be_read_in_one_way(value: Any, time: str | None) -> None:
+    found = moment(value)
+    assert (None if found is None else str(found.tz_localize(None))) == time
+
+
+def test_times_that_begin_with_a_day_or_a_month_are_counted_with_an_example(tmp_path: Path) -> None:
+    times = ["2026-04-03", "03/04/2026 10:00", "13/04/2026 10:00"]
+    log = read(tmp_path, "table", *({"prompt": "p", "model": "m", "time": time} for time in times))
+    assert log.frame["time"].isna().tolist() == [False, True, True]
+    assert "2 times that could not be read, such as '03/04/2026 10:00'" in str(log.receipt)
 
 
 @pytest.mark.parametrize(
