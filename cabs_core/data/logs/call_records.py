@@ -35,6 +35,7 @@ from cabs_core.data.logs.raw_calls import (
     RawCall,
     RawCalls,
     all_scores,
+    is_counted_by_usage,
     is_other_part,
     is_read,
     no_join,
@@ -321,7 +322,6 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
         return default
 
     tokens_in, tokens_out, tokens = token_counts(call, form)
-    is_counted_by_usage = not {"input_tokens", "output_tokens"} & chosen.keys()
     return RawCall(
         record=call.number,
         prompt=kept.prompt,
@@ -337,7 +337,7 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
         output_tokens=value("output_tokens", tokens_out),
         split=value("split", None),
         pmf=value("pmf", None),
-        counts=usage_counts(call, form) if is_counted_by_usage else None,
+        counts=usage_counts(call, form) if is_counted_by_usage(chosen) else None,
     )
 
 

@@ -15,6 +15,8 @@ import pytest
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
 from cabs_core.data.logs.read import Log
+from cabs_core.data.outcomes.from_logs import costs_by_price
+from cabs_core.data.pool_files.prices import CallPrice
 
 CASES = Path(__file__).parents[5] / "shared" / "cases" / "logs"
 PLAIN = {"prompt": "hello", "model": "m", "score": 1, "cost": 0.01}
@@ -359,6 +361,29 @@ def test_counts_with_a_column_each_are_a_usage_block(tmp_path: Path, kind: str) 
     assert log.details[["input_tokens", "output_tokens"]].fillna(-1).to_numpy().tolist() == [[9, 3], [-1, -1]]
     assert log.receipt.columns_unused == ["response"]
     assert "by rules: prompt_tokens, completion_tokens, total_tokens" in log.receipt.notes[0]
+
+
+@pytest.mark.parametrize(
+    ("columns", "tokens", "usd"),
+    [
+        ({"input_tokens": "billed_in", "output_tokens": "billed_out"}, [1000, 10], 0.00101),
+        ({"input_tokens": "billed_in"}, [1000, 5], 0.001005),
+        ({"input_tokens": "billed_in", "output_tokens": None}, [1000, -1], None),
+        ({"input_tokens": "nothing", "output_tokens": "billed_out"}, [-1, 10], None),
+        ({}, [5, 5], 0.00001),
+    ],
+)
+@pytest.mark.parametrize("holder", [None, "usage"])
+def test_tokens_that_columns_name_are_read_from_there_alone(
+    tmp_path: Path, holder: str | None, columns: dict, tokens: list, usd: float | None
+) -> None:
+    counts = {"prompt_tokens": 5, "completion_tokens": 5}
+    row = UNPRICED | {"billed_in": 1000, "billed_out": 10, "nothing": None}
+    log = read(tmp_path, [row | (counts if holder is None else {holder: counts})], columns=columns)
+    found = log.details[["input_tokens", "output_tokens"]].fillna(-1)
+    assert found.to_numpy().tolist() == [tokens]
+    cost = costs_by_price(log, {"m": CallPrice(input=1.0, output=1.0)})
+    assert cost == pytest.approx([np.nan if usd is None else usd], nan_ok=True)
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
