@@ -98,10 +98,12 @@ def records_of(path: Path, rows_at: str | None = None) -> list[tuple[int, Record
 
 
 def _is_there(value: Any) -> bool:
-    """Return True if a cell is not empty: neither None, NaN nor NaT."""
+    """Return True if a cell is not empty: neither None, NaN, NaT nor NA."""
     if isinstance(value, np.ndarray | list | dict):
         return True
-    return value is not None and value is not pd.NaT and value == value  # NaN is not itself
+    if value is None or value is pd.NaT or value is pd.NA:
+        return False
+    return bool(value == value)  # NaN is not itself
 
 
 def read_call_records(

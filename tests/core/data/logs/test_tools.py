@@ -549,6 +549,22 @@ def test_rounded_probabilities_are_divided_by_their_sum(tmp_path: Path) -> None:
     assert any("rounded" in note for note in log.receipt.notes)
 
 
+@pytest.mark.parametrize("form", ["table", "otel"])
+def test_large_ids_of_parquet_stay_apart_where_some_are_missing(tmp_path: Path, form: str) -> None:
+    first = 2**60 + 1
+    ids = [first, first + 1, None, first + 2]
+    frame = pd.DataFrame({"trace_id": pd.array(ids, dtype="Int64"), "id": pd.array(ids, dtype="Int64")})
+    frame["prompt" if form == "table" else "gen_ai.prompt"] = ["p", "q", "r", "s"]
+    frame["model" if form == "table" else "gen_ai.request.model"] = "m"
+    frame.to_parquet(tmp_path / "calls.parquet")
+    marks = pd.DataFrame({"run_id": pd.array([first + 1, None], dtype="Int64"), "trace_id": [None, "x"]})
+    marks.assign(name="thumb", value=1).to_parquet(tmp_path / "marks.parquet")
+    columns = {"session": "trace_id"}
+    log = read_log(tmp_path / "calls.parquet", form, columns, scores=tmp_path / "marks.parquet")
+    assert log.frame["session"].tolist() == [None if name is None else str(name) for name in ids]
+    assert scores(log) == [None, 1.0, None, None]
+
+
 @pytest.mark.parametrize("pair", [("model_a", "model_b"), ("modelA", "modelB"), ("model_1", "model_2")])
 def test_battles_are_refused_with_a_word_about_pairs(tmp_path: Path, pair: tuple[str, str]) -> None:
     row = {"prompt": "hello", pair[0]: "x", pair[1]: "y", "winner": pair[0]}
