@@ -29,6 +29,7 @@ from cabs_core.data.logs.calls import (
     token_counts,
     usage_counts,
     why_no_chat,
+    without_repeats,
 )
 from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.raw_calls import (
@@ -133,7 +134,10 @@ def read_call_records(
         raise _nothing(path, name, records, Counter())
     _refuse_absent_paths(path, found.entries, records, chosen)
     score_path = _path_of_score(found.entries, found.loose, chosen)
-    sorted_entries = _keep_calls(found.entries, form, chosen, score_path)
+    entries = without_repeats(found.entries)
+    sorted_entries = _keep_calls(entries, form, chosen, score_path)
+    if len(entries) < len(found.entries):
+        sorted_entries.left_out["the same call again"] = len(found.entries) - len(entries)
     if not sorted_entries.kept:
         raise _nothing(path, name, records, sorted_entries.left_out)
     calls = [kept.call for kept in sorted_entries.kept]

@@ -44,6 +44,8 @@ class LoggedCall:
         messages: prompt of the call, if the tool writes it outside of the call's own record, otherwise None.
         scores: (name, value) of its scores as the tool wrote them. Two scores of one name come from two
             judges.
+        identity: ids that no other call of the tool has, so that another entry with them is the same call
+            again. Empty if the tool gives a call no such id.
     """
 
     number: int
@@ -52,6 +54,7 @@ class LoggedCall:
     within: tuple[Any, ...] = ()
     messages: Any = None
     scores: list[tuple[str, Any]] = field(default_factory=list)
+    identity: tuple[Any, ...] = ()
 
     def at(self, path: str) -> Any:
         """Return the value at a dotted path, from the first view that has one, or None. NaN is no value."""
@@ -594,6 +597,33 @@ def _last_calls(calls: list[LoggedCall], time_paths: Paths) -> dict[Any, LoggedC
             if name not in last or order >= last[name][0]:
                 last[name] = (order, call)
     return {name: call for name, (_, call) in last.items()}
+
+
+def without_repeats(calls: Sequence[LoggedCall]) -> list[LoggedCall]:
+    """Return the entries of a log, each once, in the order of their first places.
+
+    Exports overlap, and tools deliver a span at least once. Of entries with one identity, the one with the
+    most filled fields is kept. It gets the scores of the others under names of which it has no score.
+    """
+    kept: dict[Any, LoggedCall] = {}
+    for place, call in enumerate(calls):
+        key = call.identity or place
+        other = kept.get(key)
+        if other is None:
+            kept[key] = call
+            continue
+        fuller, poorer = (call, other) if _filled(call) > _filled(other) else (other, call)
+        names = {name for name, _ in fuller.scores}
+        fuller.scores += [score for score in poorer.scores if score[0] not in names]
+        kept[key] = fuller
+    return list(kept.values())
+
+
+def _filled(call: LoggedCall) -> int:
+    """Return the number of fields of an entry that hold something."""
+    values = [value for view in call.views for value in view.values()]
+    empty = (isinstance(value, str | list | Mapping) and not value for value in values)
+    return sum(value is not None and not is_empty for value, is_empty in zip(values, empty, strict=True))
 
 
 def parents_of(calls: Iterable[LoggedCall], least_containers: int = 1) -> dict[Any, Any]:

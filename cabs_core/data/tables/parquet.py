@@ -13,8 +13,8 @@ from cabs_core.data.tables.dotted import at, column_of
 from cabs_core.data.tables.files import explain_read_errors, opened
 from cabs_core.data.tables.table import Table
 
-#: Type of whole numbers in Arrow -> type of the column in pandas if some of them are missing. Without it pandas
-#: makes them floats, which cannot tell large ids apart.
+#: Type of whole numbers in Arrow -> type in pandas of a column in which some are missing. By default such a
+#: column becomes floats, which cannot tell large ids apart.
 _WITH_GAPS = {
     **dict.fromkeys(
         (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()), pd.Int64Dtype()

@@ -41,18 +41,29 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
     Observations are entries. Rows of traces give the session and the prompt that an observation leaves out.
     Scores outside of the entries stand in rows of scores, or in a trace: as its `scores` or as its columns.
+    A score with an id that stands in several files is read once.
     """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
+    read: set[Any] = set()
+
+    def is_new(record: Record) -> bool:
+        """Return True unless a score with the id of this one was read before."""
+        names = ids(record.get("id"))
+        is_known = names[:1] and names[0] in read
+        read.update(names)
+        return not is_known
+
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
     for number, r in records:
         if _is_score(r):
-            loose += _loose(r)
+            if is_new(r):
+                loose += _loose(r)
             continue
         observations = objects(r.get("observations"))
         if observations:
             calls += [_call(number, o, r, r.get("id")) for o in observations]
-            for score in objects(r.get("scores")):
+            for score in filter(is_new, objects(r.get("scores"))):
                 loose += _loose({"traceId": r.get("id"), **{k: v for k, v in score.items() if v is not None}})
         elif _is_trace(r):
             loose += [Score(ids(r.get("id")), *score) for score in _row_scores(r)]
@@ -131,6 +142,7 @@ def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> Log
         within=ids(parent, trace_id, session),
         messages=trace.get("input"),
         scores=scores,
+        identity=ids(observation.get("id")),
     )
 
 

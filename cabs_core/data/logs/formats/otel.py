@@ -142,7 +142,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
     the span of a call of a model does not count as a call itself.
     """
     calls: list[LoggedCall] = []
-    loose: list[Score] = []
+    loose: dict[Any, list[Score]] = {}  # a span that was delivered twice has its evaluations once
     late: dict[Any, list[Any]] = defaultdict(list)
     for number, record in records:
         for span, resource in _spans(record):
@@ -150,14 +150,18 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
             span_id = first(span, *_IDS)
             named = first(span, "name", "eventName", "event_name") or values.get("event.name")
             events = [(_event_name(e), _attributes(e), e) for e in objects(span.get("events"))]
-            if _is_event(span, str(named)):
+            is_event = _is_event(span, str(named))
+            if is_event:
                 events = [(str(values.get("event.name") or named), values, span)]
+            scores = []
             for name, data, event in events:
                 if name == _EVALUATION:
-                    loose += _evaluation(data, span_id)
+                    scores += _evaluation(data, span_id)
                 else:
                     late[str(span_id)].extend(_event_messages(name, data, event))
-            if _is_event(span, str(named)):
+            key = len(loose) if is_event else _identity(span, span_id) or len(loose)
+            loose[key] = max(loose.get(key, []), scores, key=len)
+            if is_event:
                 continue
             calls.append(_call(number, span, resource, values, span_id))
     parents = parents_of(calls, least_containers=2)
@@ -167,7 +171,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         call.messages = call.messages or late.get(str(call.names[0]) if call.names else "")
         if call.at("kind") in FORMAT.chats and call.names and call.names[0] in children:
             call.views = ({**call.views[0], "kind": "holds the span of the call itself"}, *call.views[1:])
-    return calls, loose
+    return calls, [score for scores in loose.values() for score in scores]
 
 
 def _is_event(span: Record, name: str) -> bool:
@@ -202,7 +206,14 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
         within=ids(_parent_of(span), trace),
         messages=_as_messages(_messages_of(values)),
         scores=_scores_of(values),
+        identity=_identity(span, span_id),
     )
+
+
+def _identity(span: Record, span_id: Any) -> tuple[Any, ...]:
+    """Return the ids of a span's trace and of the span, or an empty tuple if it lacks one of them."""
+    found = ids(first(span, *_TRACES), span_id)
+    return found if len(found) == 2 else ()
 
 
 def _parent_of(span: Record) -> Any:

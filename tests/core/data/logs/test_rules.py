@@ -126,7 +126,10 @@ def test_every_writer_has_a_call_that_is_kept(tmp_path: Path, form: str) -> None
 
 @pytest.mark.parametrize(("form", "change", "why"), LEFT_OUT)
 def test_what_is_no_answer_of_a_model_is_left_out(tmp_path: Path, form: str, change: dict, why: str) -> None:
-    log = read(tmp_path, form, ANSWERED[form], {**ANSWERED[form], **change, "id": "other"})
+    other = {"id": "other", "spanId": "other"}
+    if form == "openinference":
+        other = {"context": {"span_id": "other", "trace_id": "t"}}
+    log = read(tmp_path, form, ANSWERED[form], {**ANSWERED[form], **change, **other})
     assert log.receipt.left_out == {why: 1} and len(log) == 1 and log.receipt.records == 2
     assert f"1 {why}" in str(log.receipt)
     with pytest.raises(DataError, match="no calls were found"):
@@ -299,7 +302,7 @@ def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: 
         "langfuse",
         row | {"taste": ["good", "bad"]},
         row | {"taste": None, "id": "o2"},
-        row | {"taste": ["good"]},
+        row | {"taste": ["good"], "id": "o3"},
     )
     assert scores(log) == [0.5, None, 1] and log.frame["cost"].tolist() == [0.1] * 3
     frame = pd.DataFrame(
@@ -308,6 +311,56 @@ def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: 
     frame.to_csv(tmp_path / "rows.csv", index=False)
     assert scores(read_log(tmp_path / "rows.csv", "langfuse")) == [1]
     assert scores(read_log(tmp_path / "rows.csv", "langfuse", {"score": "note"}, (0, 10))) == [0.5]
+
+
+def test_an_observation_in_two_files_of_langfuse_is_one_call(tmp_path: Path) -> None:
+    short = observation("a", "2026-08-01 10:00:01.000000", session_id=None, taste=[0.5])
+    other = observation("b", "2026-08-01 10:00:02.000000")
+    folder = tmp_path / "export"
+    files = {
+        "observations": [short, other],
+        "observations_v2": [{**short, "taste": None, "session_id": "c", "level": "DEFAULT"}, other],
+        "scores": [mark(1, "t", 1, observation_id="b")],
+        "scores_of_last_week": [mark(1, "t", 1, observation_id="b"), mark(2, "t", 0, observation_id="b")],
+    }
+    for name, rows in files.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    log = read_log(folder, "langfuse", {"score": "thumb"})
+    assert (log.frame["model"].tolist(), log.frame["session"].tolist()) == (["a", "b"], ["c", "c"])
+    assert scores(log) == [None, 0.5] and log.receipt.left_out == {"the same call again": 2}
+    assert log.receipt.records == 4
+    assert scores(read_log(folder, "langfuse", {"score": "taste"})) == [0.5, None]
+
+
+def test_a_span_that_was_delivered_twice_is_one_call(tmp_path: Path) -> None:
+    evaluation = attributes(gen_ai__evaluation__name="taste", gen_ai__evaluation__score__value=0.5)
+    events = {"events": [{"name": "gen_ai.evaluation.result", "attributes": evaluation}]}
+    first = span(1, gen_ai__operation__name="chat") | events
+    fuller = span(1, gen_ai__operation__name="chat", gen_ai__usage__input_tokens=7) | events
+    elsewhere = first | {"traceId": "u", "events": []}
+    nameless = {name: value for name, value in elsewhere.items() if name != "traceId"}
+    log = read(tmp_path, "otel", spans(first), spans(fuller, elsewhere), nameless, nameless)
+    assert log.receipt.left_out == {"the same call again": 1}
+    assert log.details["input_tokens"].fillna(-1).tolist() == [7, -1, -1, -1]
+    assert not any("several scores" in note for note in log.receipt.notes)
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "is_one"),
+    [
+        ("helicone", "request_id", True),
+        ("vllm_sr", "id", True),
+        ("litellm", "id", False),  # an answer's id, which some servers give to many answers
+        ("openai", "id", False),
+    ],
+)
+def test_a_record_with_the_id_of_another_is_the_same_call_if_the_id_is_the_calls_own(
+    tmp_path: Path, form: str, name: str, is_one: bool
+) -> None:
+    call = ANSWERED[form] | {name: "x"}
+    log = read(tmp_path, form, call, call | {"feedback": True}, call | {name: "y"})
+    assert log.receipt.left_out == ({"the same call again": 1} if is_one else {})
 
 
 def test_an_evaluation_of_an_agent_is_of_its_last_call(tmp_path: Path) -> None:
@@ -586,7 +639,7 @@ def test_langfuse_reads_either_spelling_and_knows_its_own_judges(tmp_path: Path)
         log = read(tmp_path, "langfuse", call | {name: counts})
         assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[5, 4]]
     judge = call | {"environment": "langfuse-llm-as-a-judge"}
-    own = call | {"environment": "production"}
+    own = call | {"environment": "production", "id": "o2"}
     log = read(tmp_path, "langfuse", own, judge)
     assert (len(log), log.receipt.left_out) == (1, {"not a chat call (evaluator)": 1})
 
@@ -597,9 +650,9 @@ def test_langfuse_knows_no_price_where_the_details_of_a_cost_of_0_are_empty(tmp_
         tmp_path,
         "langfuse",
         call | {"costDetails": {}, "totalCost": 0},
-        call | {"costDetails": {"input": 0}, "totalCost": 0},
-        call | {"costDetails": {}, "totalCost": 0.5},
-        call | {"totalCost": 0},
+        call | {"id": "o2", "costDetails": {"input": 0}, "totalCost": 0},
+        call | {"id": "o3", "costDetails": {}, "totalCost": 0.5},
+        call | {"id": "o4", "totalCost": 0},
     )
     assert log.frame["cost"].fillna(-1).tolist() == [-1, 0, 0.5, 0]
 
