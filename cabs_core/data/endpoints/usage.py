@@ -64,24 +64,45 @@ _ANSWER = ("candidatesTokenCount", "candidates_token_count")
 _TOOLS = ("toolUsePromptTokenCount", "tool_use_prompt_token_count", "total_tool_use_tokens")
 #: Tokens read from the cache, in the names of Anthropic and Bedrock, who leave them out of the input.
 _CACHED = ("cache_read_input_tokens", "cacheReadInputTokens", "cacheReadInputTokenCount")
+#: Tokens read from the cache, in the names of tools whose input contains them, but not with every provider.
+_CACHED_BY_TOOLS = (
+    "prompt_cached_tokens",  # Braintrust
+    "cachedInputTokens",  # Vercel's AI SDK
+)
 #: Tokens read from the cache, in the names of providers whose input contains them.
 _CACHED_WITHIN = (
     "cached_tokens",
     "prompt_cache_hit_tokens",  # DeepSeek
     "num_cached_tokens",  # Mistral
-    "cachedInputTokens",
     "cachedContentTokenCount",
     "cached_content_token_count",
     "total_cached_tokens",
 )
+#: Tokens read from the cache, in names that tools use in the details of the input alone.
+_CACHED_IN_DETAILS = (
+    "cacheReadTokens",  # Vercel's AI SDK
+    "cache_read",  # LangChain, which puts a service tier in front
+    "flex_cache_read",
+    "priority_cache_read",
+)
 #: Tokens written to the cache, in the names of Anthropic and Bedrock, who leave them out of the input.
 _WRITTEN = ("cache_creation_input_tokens", "cacheWriteInputTokens", "cacheWriteInputTokenCount")
-#: Anthropic's block of tokens written to the cache, by the time for which they are kept.
-_WRITTEN_BY_LIFE = ("cache_creation", "cacheCreation")
+#: Tokens written to the cache, in the names of tools whose input contains them, but not with every provider.
+_WRITTEN_BY_TOOLS = ("prompt_cache_creation_tokens",)  # Braintrust
+#: Blocks of tokens written to the cache, by the time for which they are kept: of Anthropic and of LiteLLM.
+_WRITTEN_BY_LIFE = ("cache_creation", "cacheCreation", "cache_creation_token_details")
+#: Fields in which LangChain writes such tokens into the details of the input.
+_LIVES = ("ephemeral_5m_input_tokens", "ephemeral_1h_input_tokens")
 #: Bedrock's list of tokens written to the cache: [{ttl: 1h, inputTokens: 200}].
 _WRITTEN_LIST = ("cacheDetails", "cache_details")
 #: Tokens written to the cache, in the names of providers whose input contains them.
-_WRITTEN_WITHIN = ("cache_write_tokens", "cache_creation_tokens", _WRITTEN[0])
+_WRITTEN_WITHIN = (
+    "cache_write_tokens",
+    "cache_creation_tokens",
+    _WRITTEN[0],
+    "cacheWriteTokens",  # Vercel's AI SDK
+    "cache_creation",  # LangChain
+)
 #: Tokens of reasoning.
 _REASONING = (
     "reasoning_tokens",
@@ -90,9 +111,12 @@ _REASONING = (
     "thoughts_token_count",
     "thinking_tokens",
     "total_thought_tokens",
+    "completion_reasoning_tokens",  # Braintrust
 )
+#: Tokens of reasoning, in LangChain's names within the details of the output, with a service tier in front.
+_REASONING_IN_DETAILS = ("reasoning", "flex_reasoning", "priority_reasoning")
 #: Tokens of sound.
-_AUDIO = ("audio_tokens", "audioTokens")
+_AUDIO = ("audio_tokens", "audioTokens", "audio")
 #: Fields that divide the tokens from the cache by modality.
 _CACHED_DETAILS = (
     "cached_tokens_details",
@@ -137,6 +161,8 @@ _TOOL_BLOCKS = (
 #: Fields of a usage block or of a reply that name a service tier or a speed. Anthropic also asks a higher
 #: price if `inference_geo` keeps a call in one country.
 _TIERS = ("service_tier", "serviceTier", "speed", "traffic_type", "trafficType", "inference_geo")
+#: Tiers of which LangChain writes the tokens into the details of the input.
+_TIERS_IN_DETAILS = ("flex", "priority")
 #: Cohere's block of the tokens that it bills, which differ from those that it counts.
 _BILLED = ("billed_units",)
 #: Fields that hold the cost of the call as the provider reports it: a number, a text or an object.
@@ -182,8 +208,10 @@ FIELDS = (
     *_ANSWER,
     *_TOOLS,
     *_CACHED,
+    *_CACHED_BY_TOOLS,
     *_CACHED_WITHIN,
     *_WRITTEN,
+    *_WRITTEN_BY_TOOLS,
     *_REASONING,
     *_INPUT_DETAILS,
     *_OUTPUT_DETAILS,
@@ -353,9 +381,14 @@ def tokens_of(usage: Any) -> Tokens | None:
     tokens_in = counts[input_name]
     output = _first_count(counts, OUTPUT_NAMES)
     total = _first_count(counts, TOTAL_NAMES)
-    input_details = _counts(_block(usage, _INPUT_DETAILS))
+    details = _block(usage, _INPUT_DETAILS)
+    input_details = _counts(details)
     output_details = _counts(_block(usage, _OUTPUT_DETAILS))
-    reasoning = _first_count(output_details, _REASONING) or _first_count(counts, _REASONING) or 0.0
+    reasoning = (
+        _first_count(output_details, (*_REASONING, *_REASONING_IN_DETAILS))
+        or _first_count(counts, _REASONING)
+        or 0.0
+    )
     if any(name in usage for name in _ANSWER) or (output is None and input_name == "promptTokenCount"):
         output = (_first_count(counts, _ANSWER) or 0.0) + reasoning
     if output is None:
@@ -363,22 +396,27 @@ def tokens_of(usage: Any) -> Tokens | None:
             return None
         output = 0.0
     tokens_in += _first_count(counts, _TOOLS) or 0.0
-    cached = _first_count(counts, _CACHED) or 0.0
+    cached = _first_count(counts, (*_CACHED, *_CACHED_BY_TOOLS)) or 0.0
     lives = _written_by_life(usage)
-    written = _first_count(counts, _WRITTEN) or sum(lives.values())
-    if cached or written:
-        is_extra = _is_cache_extra(
-            cached + written,
-            tokens_in,
-            unassigned=None if total is None else total - tokens_in - output,
-            reasoning=reasoning,
-            is_extra_by_name=input_name.startswith("input") and not input_details,
-        )
-        if is_extra:
-            tokens_in += cached + written
-    else:
-        cached = _first_count(input_details, _CACHED_WITHIN) or _first_count(counts, _CACHED_WITHIN) or 0.0
-        written = _first_count(input_details, _WRITTEN_WITHIN) or 0.0
+    written = _first_count(counts, (*_WRITTEN, *_WRITTEN_BY_TOOLS)) or sum(lives.values())
+    may_be_extra = bool(cached or written)
+    cached = cached or _first_count(input_details, (*_CACHED_WITHIN, *_CACHED_IN_DETAILS)) or 0.0
+    lives = lives or _written_by_life(details)
+    written = written or _first_count(input_details, _WRITTEN_WITHIN) or sum(lives.values())
+    if not may_be_extra:
+        cached = cached or _first_count(counts, _CACHED_WITHIN) or 0.0
+    elif _is_cache_extra(
+        cached + written,
+        tokens_in,
+        unassigned=None if total is None else total - tokens_in - output,
+        reasoning=reasoning,
+        is_extra_by_name=(
+            input_name.startswith("input")
+            and not input_details
+            and _first_count(counts, (*_CACHED_BY_TOOLS, *_WRITTEN_BY_TOOLS)) is None
+        ),
+    ):
+        tokens_in += cached + written
     if total is not None:
         output = max(output, total - tokens_in)
     if reasoning > output:  # so neither the output nor the total contains the reasoning
@@ -457,20 +495,27 @@ def _searches(usage: Mapping[str, Any]) -> float:
 
 def _tier(usage: Mapping[str, Any]) -> str:
     """Return the tiers and speeds that a usage block names, without ordinary ones, separated by commas."""
-    names = []
+    names: list[str] = []
     for field in _TIERS:
         value = usage.get(field)
         if isinstance(value, Mapping):  # Bedrock: {type: flex}
             value = value.get("type")
         if isinstance(value, str) and value.strip():
             names.append(re.sub(r"[\s-]+", "_", value.strip().casefold())[:40])
+    details = _counts(_block(usage, _INPUT_DETAILS))
+    names += [name for name in _TIERS_IN_DETAILS if details.get(name)]
     return ", ".join(dict.fromkeys(name for name in names if name not in ORDINARY))
 
 
 def _written_by_life(usage: Mapping[str, Any]) -> dict[str, float]:
-    """Return the tokens written to the cache by the time for which they are kept: {`5m` or `1h`: tokens}."""
+    """Return the tokens written to the cache by the time for which they are kept: {`5m` or `1h`: tokens}.
+
+    Args:
+        usage: a usage block, or the details of its input.
+    """
     lives: dict[str, float] = {}
-    for name, number in _counts(_block(usage, _WRITTEN_BY_LIFE)).items():
+    fields = {name: usage[name] for name in _LIVES if name in usage}
+    for name, number in _counts({**fields, **_block(usage, _WRITTEN_BY_LIFE)}).items():
         life = "1h" if "1h" in name else "5m"
         lives[life] = lives.get(life, 0.0) + number
     for item in _objects_of(usage, _WRITTEN_LIST):

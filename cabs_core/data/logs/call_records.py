@@ -29,12 +29,14 @@ from cabs_core.data.logs.calls import (
     token_counts,
     usage_counts,
     why_no_chat,
+    without_repeats,
 )
 from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.raw_calls import (
     RawCall,
     RawCalls,
     all_scores,
+    is_counted_by_usage,
     is_other_part,
     is_read,
     no_join,
@@ -97,10 +99,12 @@ def records_of(path: Path, rows_at: str | None = None) -> list[tuple[int, Record
 
 
 def _is_there(value: Any) -> bool:
-    """Return True if a cell is not empty: neither None, NaN nor NaT."""
+    """Return True if a cell is not empty: neither None, NaN, NaT nor NA."""
     if isinstance(value, np.ndarray | list | dict):
         return True
-    return value is not None and value is not pd.NaT and value == value  # NaN is not itself
+    if value is None or value is pd.NaT or value is pd.NA:
+        return False
+    return bool(value == value)  # NaN is not itself
 
 
 def read_call_records(
@@ -130,7 +134,10 @@ def read_call_records(
         raise _nothing(path, name, records, Counter())
     _refuse_absent_paths(path, found.entries, records, chosen)
     score_path = _path_of_score(found.entries, found.loose, chosen)
-    sorted_entries = _keep_calls(found.entries, form, chosen, score_path)
+    entries = without_repeats(found.entries)
+    sorted_entries = _keep_calls(entries, form, chosen, score_path)
+    if len(entries) < len(found.entries):
+        sorted_entries.left_out["the same call again"] = len(found.entries) - len(entries)
     if not sorted_entries.kept:
         raise _nothing(path, name, records, sorted_entries.left_out)
     calls = [kept.call for kept in sorted_entries.kept]
@@ -321,7 +328,6 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
         return default
 
     tokens_in, tokens_out, tokens = token_counts(call, form)
-    is_counted_by_usage = not {"input_tokens", "output_tokens"} & chosen.keys()
     return RawCall(
         record=call.number,
         prompt=kept.prompt,
@@ -337,7 +343,7 @@ def _raw(kept: _KeptCall, form: Format, chosen: Mapping[str, str | None], score_
         output_tokens=value("output_tokens", tokens_out),
         split=value("split", None),
         pmf=value("pmf", None),
-        counts=usage_counts(call, form) if is_counted_by_usage else None,
+        counts=usage_counts(call, form) if is_counted_by_usage(chosen) else None,
     )
 
 

@@ -18,6 +18,7 @@ from cabs_core.data.logs.raw_calls import (
     RawCall,
     RawCalls,
     all_scores,
+    is_counted_by_usage,
     is_other_part,
     is_read,
     no_join,
@@ -309,6 +310,7 @@ def _usage_and_cost(
 
     Return notes about costs in another currency than USD and about usage blocks that cannot be read.
 
+    Tokens that `columns` names are read from there alone.
     Costs in a currency that has no rate here become unknown. The provider's own cost is used only if
     `columns` names no cost and no row has one.
 
@@ -341,10 +343,12 @@ def _usage_and_cost(
         if counts is None:
             unreadable += "usage" in found.named and any(block not in (None, "") for block in blocks)
             continue
-        row["counts"] = counts
-        if row["input_tokens"] is None and row["output_tokens"] is None and row["tokens"] is None:
-            row["input_tokens"] = counts.input
-            row["output_tokens"] = counts.output
+        if is_counted_by_usage(chosen):
+            row["counts"] = counts
+        sides = {"input_tokens": counts.input, "output_tokens": counts.output}
+        unnamed = {what: count for what, count in sides.items() if what not in chosen}
+        if row["tokens"] is None and all(row[what] is None for what in unnamed):
+            row.update(unnamed)
         if own_costs and counts.usd is not None:
             row["cost"] = counts.usd
         foreign += own_costs and bool(counts.currency)

@@ -44,6 +44,8 @@ class LoggedCall:
         messages: prompt of the call, if the tool writes it outside of the call's own record, otherwise None.
         scores: (name, value) of its scores as the tool wrote them. Two scores of one name come from two
             judges.
+        identity: ids that no other call of the tool has, so that another entry with them is the same call
+            again. Empty if the tool gives a call no such id.
     """
 
     number: int
@@ -52,6 +54,7 @@ class LoggedCall:
     within: tuple[Any, ...] = ()
     messages: Any = None
     scores: list[tuple[str, Any]] = field(default_factory=list)
+    identity: tuple[Any, ...] = ()
 
     def at(self, path: str) -> Any:
         """Return the value at a dotted path, from the first view that has one, or None. NaN is no value."""
@@ -467,25 +470,39 @@ def model_of(value: Any) -> str | None:
     return None
 
 
+#: ISO's basic form of a date, with or without a time, in groups: date, time, and what follows it.
+_BASIC_DATE = re.compile(
+    r"((?:19|20)[0-9]{6})(?:T?([0-9]{6})|T([0-9]{4}))?((?:[.,][0-9]+)?(?:Z|[+-][0-9:]{2,5})?)"
+)
+#: Start of a date in ISO's extended form: the year, a separator, and the month if it is a number.
+_YEAR_FIRST = re.compile(r"[0-9]{4}[-/.](?:(?:0?[1-9]|1[0-2])(?![0-9])|[A-Za-z])")
+
+
 def moment(value: Any) -> pd.Timestamp | None:
     """Return a time in UTC, or None if the value is no time.
 
     Args:
         value: a date by ISO 8601, or seconds, milli-, micro- or nanoseconds since 1970. The size of a number
-            tells its unit.
+            tells its unit. A text or number such as 20260401 is a date in ISO's basic form. A text that
+            begins with a day or a month is no time, since the order of the two is not known.
     """
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = None
+    text = _date_text(value if number is None or not number.is_integer() else f"{number:.0f}")
     try:
-        if number is None:
-            stamp = pd.Timestamp(value)
-        else:
+        if text is not None:
+            stamp = pd.Timestamp(text)
+        elif number is not None:
             unit = next(
                 u for u, most in (("s", 1e11), ("ms", 1e14), ("us", 1e17), ("ns", 1e300)) if number < most
             )
             stamp = pd.Timestamp(int(value) if unit == "ns" else number, unit=unit)
+        elif isinstance(value, str):
+            return None
+        else:
+            stamp = pd.Timestamp(value)
     except (TypeError, ValueError, OverflowError, StopIteration):
         return None
     if stamp is pd.NaT:
@@ -493,6 +510,26 @@ def moment(value: Any) -> pd.Timestamp | None:
     if stamp.tzinfo is None:
         return stamp.tz_localize("UTC")
     return stamp.tz_convert("UTC")
+
+
+def _date_text(value: Any) -> str | None:
+    """Return a date by ISO 8601 as a text that can be read in one way, or None for any other value.
+
+    The basic form gets separators.
+    """
+    if not isinstance(value, str):
+        return None
+    text = value.strip()
+    basic = _BASIC_DATE.fullmatch(text)
+    if basic is None:
+        return text if _YEAR_FIRST.match(text) else None
+    date, seconds, minutes, rest = basic.groups()
+    day = f"{date[:4]}-{date[4:6]}-{date[6:]}"
+    time = seconds or minutes
+    if time is None:
+        return day
+    parts = ":".join(time[i : i + 2] for i in range(0, len(time), 2))
+    return f"{day}T{parts}{rest.replace(',', '.')}"
 
 
 def upwards(within: tuple[Any, ...], parents: Mapping[Any, Any]) -> tuple[Any, ...]:
@@ -560,6 +597,33 @@ def _last_calls(calls: list[LoggedCall], time_paths: Paths) -> dict[Any, LoggedC
             if name not in last or order >= last[name][0]:
                 last[name] = (order, call)
     return {name: call for name, (_, call) in last.items()}
+
+
+def without_repeats(calls: Sequence[LoggedCall]) -> list[LoggedCall]:
+    """Return the entries of a log, each once, in the order of their first places.
+
+    Exports overlap, and tools deliver a span at least once. Of entries with one identity, the one with the
+    most filled fields is kept. It gets the scores of the others under names of which it has no score.
+    """
+    kept: dict[Any, LoggedCall] = {}
+    for place, call in enumerate(calls):
+        key = call.identity or place
+        other = kept.get(key)
+        if other is None:
+            kept[key] = call
+            continue
+        fuller, poorer = (call, other) if _filled(call) > _filled(other) else (other, call)
+        names = {name for name, _ in fuller.scores}
+        fuller.scores += [score for score in poorer.scores if score[0] not in names]
+        kept[key] = fuller
+    return list(kept.values())
+
+
+def _filled(call: LoggedCall) -> int:
+    """Return the number of fields of an entry that hold something."""
+    values = [value for view in call.views for value in view.values()]
+    empty = (isinstance(value, str | list | Mapping) and not value for value in values)
+    return sum(value is not None and not is_empty for value, is_empty in zip(values, empty, strict=True))
 
 
 def parents_of(calls: Iterable[LoggedCall], least_containers: int = 1) -> dict[Any, Any]:

@@ -68,6 +68,17 @@ class RawCalls(NamedTuple):
     cost_unit: str | None = None
 
 
+def is_counted_by_usage(chosen: Mapping[str, str | None]) -> bool:
+    """Return True if prices count the provider's usage block of a call.
+
+    They count the input and output tokens alone if `columns` says where one of the two stands.
+
+    Args:
+        chosen: {value or rule: its place} as `columns` names them.
+    """
+    return not {"input_tokens", "output_tokens"} & chosen.keys()
+
+
 def is_other_part(reason: str) -> bool:
     """Return True if an entry may be another part of a trace, whose scores may be about a call.
 

@@ -13,6 +13,14 @@ from cabs_core.data.tables.dotted import at, column_of
 from cabs_core.data.tables.files import explain_read_errors, opened
 from cabs_core.data.tables.table import Table
 
+#: Type of whole numbers in Arrow -> type in pandas of a column in which some are missing. By default such a
+#: column becomes floats, which cannot tell large ids apart.
+_WITH_GAPS = {
+    **dict.fromkeys(
+        (pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.uint8(), pa.uint16(), pa.uint32()), pd.Int64Dtype()
+    ),
+    pa.uint64(): pd.UInt64Dtype(),
+}
 #: Rows that are read at a time.
 _ROWS = 16_384
 
@@ -115,9 +123,15 @@ def _within(name: str, kind: pa.DataType) -> list[str]:
 
 
 def _series(parts: list[Any]) -> pd.Series:
-    """Return the values of several batches as one column; without batches, an empty column of objects."""
+    """Return the values of several batches as one column; without batches, an empty column of objects.
+
+    Whole numbers stay whole numbers, also if some are missing.
+    """
     if not parts:
         return pd.Series([], dtype=object)
     if isinstance(parts[0], pd.Series):
         return pd.concat(parts, ignore_index=True)
-    return pa.chunked_array(parts).unify_dictionaries().to_pandas()
+    values = pa.chunked_array(parts).unify_dictionaries()
+    if values.null_count:
+        return values.to_pandas(types_mapper=_WITH_GAPS.get)
+    return values.to_pandas()

@@ -13,6 +13,9 @@ from cabs_core.base.errors import DataError, did_you_mean, listed
 from cabs_core.data.tables.cells import Place
 from cabs_core.data.tables.dotted import at, column_of, shape
 
+#: Whole numbers up to this one are all different as floats.
+_LARGEST_IN_FLOATS = 2**53
+
 
 class Table(ABC):
     """A table whose columns are known and whose rows are not read yet (`open_table`).
@@ -185,13 +188,23 @@ def _joined(columns: list[pd.Series]) -> Any:
     """Return the parts of one column from several files as one column.
 
     Categorical parts stay categorical, and numbers of different types stay numbers. Other parts of different
-    types become objects.
+    types become objects, and so do whole numbers that a float cannot hold.
     """
     if columns and all(isinstance(c.dtype, pd.CategoricalDtype) for c in columns):
         return pd.api.types.union_categoricals(columns)
     kinds = {str(c.dtype) for c in columns}
-    if len(kinds) > 1 and not all(pd.api.types.is_numeric_dtype(c.dtype) for c in columns):
-        columns = [c.astype(object) for c in columns]
+    if len(kinds) > 1:
+        are_numbers = all(pd.api.types.is_numeric_dtype(c.dtype) for c in columns)
+        if not are_numbers or any(map(_exceeds_floats, columns)):
+            columns = [c.astype(object).where(c.notna(), None) for c in columns]
     if columns:
         return pd.concat(columns, ignore_index=True)
     return pd.Series([], dtype=object)
+
+
+def _exceeds_floats(column: pd.Series) -> bool:
+    """Return True if a column holds whole numbers that a float cannot tell apart from their neighbours."""
+    known = column.dropna()
+    if not len(known) or not pd.api.types.is_integer_dtype(known.dtype):
+        return False
+    return bool(known.min() < -_LARGEST_IN_FLOATS or known.max() > _LARGEST_IN_FLOATS)

@@ -5,7 +5,7 @@ Source: `HeliconeRequest` of its OpenAPI description.
 
 from typing import Any
 
-from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, is_yes, named
+from cabs_core.data.logs.calls import Format, LoggedCall, Record, Score, ids, is_yes, named
 from cabs_core.data.tables.dotted import at
 
 #: Ending that Helicone adds to the name of a boolean score.
@@ -20,7 +20,11 @@ _OTHER_ADDRESSES = ("embeddings", "moderations", "/images", "/audio", "rerank")
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Return (an entry for each record, no scores). Helicone keeps scores within the records alone."""
-    return [LoggedCall(number, (_view(r), r), scores=_scores(r)) for number, r in records], []
+    calls = [
+        LoggedCall(number, (_view(r), r), scores=_scores(r), identity=ids(r.get("request_id")))
+        for number, r in records
+    ]
+    return calls, []
 
 
 def _view(record: Record) -> Record:
@@ -73,5 +77,13 @@ FORMAT = Format(
     usage=("response_body.usage", "response_body.usageMetadata", ""),
     session=("request_properties.Helicone-Session-Id", "properties.Helicone-Session-Id", "request_session"),
     time=("request_created_at",),
-    also=("feedback_rating", "request_feedback", "feedback", "scores", "request_path", "target_url"),
+    also=(
+        "feedback_rating",
+        "request_feedback",
+        "feedback",
+        "scores",
+        "request_path",
+        "target_url",
+        "request_id",
+    ),
 )

@@ -3,6 +3,7 @@
 Sources: Langfuse's API, `observation-stream.ts` of its worker, "Blob storage export field reference", 2026.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -29,6 +30,10 @@ _LISTS = frozenset(
         "tool_call_names trace_tags userIds environment metadata observations"
     ).split()
 )
+#: Kinds of tokens that were written to the cache, such as `input_cache_creation_1h`.
+_WRITTEN = re.compile("creation|write|ephemeral")
+#: Fields of a trace with sums over all of its observations, which are no values of any one of them.
+_SUMS_OF_TRACE = re.compile("cost|usage|tokens|latency|duration", re.IGNORECASE)
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
@@ -36,18 +41,29 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
 
     Observations are entries. Rows of traces give the session and the prompt that an observation leaves out.
     Scores outside of the entries stand in rows of scores, or in a trace: as its `scores` or as its columns.
+    A score with an id that stands in several files is read once.
     """
     calls: list[LoggedCall] = []
     loose: list[Score] = []
+    read: set[Any] = set()
+
+    def is_new(record: Record) -> bool:
+        """Return True unless a score with the id of this one was read before."""
+        names = ids(record.get("id"))
+        is_known = names[:1] and names[0] in read
+        read.update(names)
+        return not is_known
+
     traces = {name: r for _, r in records if _is_trace(r) for name in ids(r.get("id"))}
     for number, r in records:
         if _is_score(r):
-            loose += _loose(r)
+            if is_new(r):
+                loose += _loose(r)
             continue
         observations = objects(r.get("observations"))
         if observations:
             calls += [_call(number, o, r, r.get("id")) for o in observations]
-            for score in objects(r.get("scores")):
+            for score in filter(is_new, objects(r.get("scores"))):
                 loose += _loose({"traceId": r.get("id"), **{k: v for k, v in score.items() if v is not None}})
         elif _is_trace(r):
             loose += [Score(ids(r.get("id")), *score) for score in _row_scores(r)]
@@ -121,27 +137,56 @@ def _call(number: int, observation: Record, trace: Record, trace_id: Any) -> Log
         scores += _row_scores(observation)
     return LoggedCall(
         number,
-        (derived, observation, trace),
+        (derived, observation, _inherited(trace)),
         names=ids(observation.get("id")),
         within=ids(parent, trace_id, session),
         messages=trace.get("input"),
         scores=scores,
+        identity=ids(observation.get("id")),
     )
 
 
-def _usage(observation: Record) -> dict[str, float]:
-    """Return {input_tokens, output_tokens} of an observation, as far as they are known.
+def _inherited(trace: Record) -> Record:
+    """Return the fields of a trace that its observations may inherit: all but sums over the trace."""
+    return {name: value for name, value in trace.items() if not _SUMS_OF_TRACE.search(name)}
 
-    Langfuse counts tokens by kind, such as `input_cached_tokens`. The kinds of each side are added up.
+
+def _usage(observation: Record) -> dict[str, Any]:
+    """Return a usage block with the tokens of an observation, as far as they are known.
+
+    Langfuse counts tokens by kind, such as `input` and `input_cached_tokens`. Kinds do not overlap, so the
+    kinds of each side are added up. Only if the total leaves them out are kinds of the cache part of others.
     """
-    kinds = parsed(observation.get("usageDetails") or observation.get("usage_details"))
-    items = kinds.items() if isinstance(kinds, Mapping) else ()
-    usage: dict[str, float] = {}
-    for side in ("input", "output"):
-        counts = [as_count(value) for name, value in items if side in name.casefold()]
-        known = [count for count in counts if count is not None]
-        if known:
-            usage[f"{side}_tokens"] = sum(known)
+    found = parsed(observation.get("usageDetails") or observation.get("usage_details"))
+    kinds: dict[str, float] = {}
+    for name, value in found.items() if isinstance(found, Mapping) else ():
+        count = as_count(value)
+        if count is not None:
+            kinds[str(name).casefold()] = count
+    inputs = {name: count for name, count in kinds.items() if "input" in name}
+    outputs = {name: count for name, count in kinds.items() if "output" in name}
+    written = {name: count for name, count in inputs.items() if _WRITTEN.search(name)}
+    cached = {name: count for name, count in inputs.items() if "cache" in name and name not in written}
+    of_cache = written | cached
+    output = sum(outputs.values())
+    others = sum(count for name, count in inputs.items() if name not in of_cache)
+    usage: dict[str, Any] = {}
+    if inputs:
+        usage["prompt_tokens"] = sum(inputs.values())
+        if kinds.get("total") == others + output:
+            usage["prompt_tokens"] = others
+        usage["prompt_tokens_details"] = {
+            "cached_tokens": sum(cached.values()),
+            "cache_creation_tokens": sum(written.values()),
+            "cache_creation_token_details": {name: count for name, count in written.items() if "1h" in name},
+            "audio_tokens": sum(n for name, n in inputs.items() if "audio" in name and name not in of_cache),
+        }
+    if outputs:
+        usage["completion_tokens"] = output
+        usage["completion_tokens_details"] = {
+            "reasoning_tokens": sum(count for name, count in outputs.items() if "reasoning" in name),
+            "audio_tokens": sum(count for name, count in outputs.items() if "audio" in name),
+        }
     return usage
 
 
@@ -175,14 +220,14 @@ def _row_scores(row: Record) -> list[tuple[str, Any]]:
 
 
 def _unpriced(call: LoggedCall) -> bool:
-    """Return True if the total cost of a call is 0 and its cost details are there but hold no number.
+    """Return True if a call has cost details without any number, and its total cost is 0 or missing.
 
     Langfuse then knows no price of the model.
     """
     details = parsed(call.first(("costDetails", "cost_details")))
     total = first(call.views[1], *FORMAT.cost)
     empty = isinstance(details, Mapping) and all(value is None for value in details.values())
-    return empty and total in (0, 0.0, "0", "0.0")
+    return empty and total in (None, 0, 0.0, "0", "0.0")
 
 
 FORMAT = Format(
@@ -204,7 +249,7 @@ FORMAT = Format(
     ),
     unpriced=_unpriced,
     zero_is_free=True,
-    usage=("usage_in_kinds", "usage", ""),
+    usage=("usage_in_kinds", "usageDetails", "usage_details", "usage", ""),
     input_tokens=("usageDetails.input", "usage_details.input", "usage.input", "inputUsage"),
     output_tokens=("usageDetails.output", "usage_details.output", "usage.output", "outputUsage"),
     tokens=("usageDetails.total", "usage_details.total", "usage.total", "totalUsage"),

@@ -3,6 +3,7 @@
 Batches of Anthropic, Gemini, Vertex and Bedrock have the same form under other names.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,10 +60,25 @@ def _flat(record: Record) -> Record:
     return {
         "request": request,
         "response": response,
-        "url": record.get("url") or at(record, "request.url"),
+        "url": _address(record.get("url") or at(record, "request.url")),
         "status_code": ended if status is None else status,
         "error": next((error for error in errors if error), None),
     }
+
+
+def _address(url: Any) -> Any:
+    """Return the ending of a URL that is the address of a chat, such as `chat/completions`.
+
+    Host, query and the path before the ending do not count: Azure writes the name of a deployment into it. Of
+    another text the path is returned, and any other value as it is.
+    """
+    if not isinstance(url, str):
+        return url
+    path = _BEFORE_PATH.sub("", re.split(r"[?#]", url.strip(), maxsplit=1)[0]).rstrip("/")
+    chat = _CHAT_ADDRESS.search(path)
+    if chat is None:
+        return path
+    return chat[1]
 
 
 def _object(record: Record, *paths: str) -> Any:
@@ -74,6 +90,15 @@ def _object(record: Record, *paths: str) -> Any:
     return None
 
 
+#: Scheme and host of a URL.
+_BEFORE_PATH = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
+#: Endings of the addresses of chats: of OpenAI, Anthropic and Azure, of Bedrock's converse, and of Gemini.
+_CHAT_ADDRESS = re.compile(
+    r"(?:^|[/:])"
+    r"(chat/completions|completions|responses|messages|converse|converse-stream|generateContent"
+    r"|streamGenerateContent)$",
+    re.IGNORECASE,
+)
 #: Fields of a line that hold an answer.
 _ANSWERS = ("response", "result", "modelOutput")
 
@@ -82,8 +107,8 @@ FORMAT = Format(
     kind=("url", "response.object"),
     chats=frozenset(
         (
-            "/v1/chat/completions /v1/responses /v1/completions /v1/messages chat.completion "
-            "text_completion response chat.completion.chunk"
+            "chat/completions responses completions messages converse converse_stream generatecontent "
+            "streamgeneratecontent chat.completion text_completion response chat.completion.chunk"
         ).split()
     ),
     status=("status_code", "response.status", "response.status_code"),

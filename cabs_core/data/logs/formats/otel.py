@@ -79,6 +79,53 @@ _HOLDERS = (
     "Properties",
     "tags",
 )
+#: Field of a usage block, or of its details -> attributes with this count whose names differ from the field.
+#: Conventions say that the input contains the tokens of the cache. It therefore stands under the name
+#: `prompt_tokens`, since under `input_tokens` providers leave them out.
+_COUNTS: dict[str, tuple[str, ...]] = {
+    "prompt_tokens": (
+        "gen_ai.usage.input_tokens",
+        "ai.usage.inputTokens",
+        "llm.token_count.prompt",  # OpenInference
+    ),
+    "completion_tokens": (
+        "gen_ai.usage.output_tokens",
+        "ai.usage.outputTokens",
+        "llm.token_count.completion",
+    ),
+    "total_tokens": (
+        "llm.usage.total_tokens",  # OpenLLMetry
+        "llm.token_count.total",
+    ),
+    "cache_read_input_tokens": (
+        "gen_ai.usage.cache_read.input_tokens",  # the GenAI conventions
+        "gen_ai.usage.details.cache_read_tokens",  # Pydantic AI
+        "ai.usage.inputTokenDetails.cacheReadTokens",  # Vercel's AI SDK
+        "llm.token_count.prompt_details.cache_read",
+    ),
+    "cache_creation_input_tokens": (
+        "gen_ai.usage.cache_creation.input_tokens",
+        "gen_ai.usage.cache_write.input_tokens",
+        "gen_ai.usage.cache_write_input_tokens",  # Strands Agents
+        "gen_ai.usage.details.cache_write_tokens",
+        "ai.usage.inputTokenDetails.cacheWriteTokens",
+        "llm.token_count.prompt_details.cache_write",
+    ),
+    "reasoning_tokens": (
+        "gen_ai.usage.reasoning.output_tokens",
+        "gen_ai.usage.details.reasoning_tokens",
+        "ai.usage.outputTokenDetails.reasoningTokens",
+        "llm.token_count.completion_details.reasoning",
+    ),
+    "prompt_tokens_details.audio_tokens": (
+        "gen_ai.usage.details.input_audio_tokens",
+        "llm.token_count.prompt_details.audio",
+    ),
+    "completion_tokens_details.audio_tokens": (
+        "gen_ai.usage.details.output_audio_tokens",
+        "llm.token_count.completion_details.audio",
+    ),
+}
 #: Operations of Vercel's AI SDK that contain the span of the call itself -> kind.
 _VERCEL = {
     "ai.generatetext": "chat",
@@ -95,7 +142,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
     the span of a call of a model does not count as a call itself.
     """
     calls: list[LoggedCall] = []
-    loose: list[Score] = []
+    loose: dict[Any, list[Score]] = {}  # a span that was delivered twice has its evaluations once
     late: dict[Any, list[Any]] = defaultdict(list)
     for number, record in records:
         for span, resource in _spans(record):
@@ -103,14 +150,18 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
             span_id = first(span, *_IDS)
             named = first(span, "name", "eventName", "event_name") or values.get("event.name")
             events = [(_event_name(e), _attributes(e), e) for e in objects(span.get("events"))]
-            if _is_event(span, str(named)):
+            is_event = _is_event(span, str(named))
+            if is_event:
                 events = [(str(values.get("event.name") or named), values, span)]
+            scores = []
             for name, data, event in events:
                 if name == _EVALUATION:
-                    loose += _evaluation(data, span_id)
+                    scores += _evaluation(data, span_id)
                 else:
                     late[str(span_id)].extend(_event_messages(name, data, event))
-            if _is_event(span, str(named)):
+            key = len(loose) if is_event else _identity(span, span_id) or len(loose)
+            loose[key] = max(loose.get(key, []), scores, key=len)
+            if is_event:
                 continue
             calls.append(_call(number, span, resource, values, span_id))
     parents = parents_of(calls, least_containers=2)
@@ -120,7 +171,7 @@ def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Sco
         call.messages = call.messages or late.get(str(call.names[0]) if call.names else "")
         if call.at("kind") in FORMAT.chats and call.names and call.names[0] in children:
             call.views = ({**call.views[0], "kind": "holds the span of the call itself"}, *call.views[1:])
-    return calls, loose
+    return calls, [score for scores in loose.values() for score in scores]
 
 
 def _is_event(span: Record, name: str) -> bool:
@@ -155,7 +206,14 @@ def _call(number: int, span: Record, resource: Record, values: dict[str, Any], s
         within=ids(_parent_of(span), trace),
         messages=_as_messages(_messages_of(values)),
         scores=_scores_of(values),
+        identity=_identity(span, span_id),
     )
+
+
+def _identity(span: Record, span_id: Any) -> tuple[Any, ...]:
+    """Return the ids of a span's trace and of the span, or an empty tuple if it lacks one of them."""
+    found = ids(first(span, *_TRACES), span_id)
+    return found if len(found) == 2 else ()
 
 
 def _parent_of(span: Record) -> Any:
@@ -294,13 +352,22 @@ def _flat(values: Mapping[str, Any]) -> dict[str, Any]:
 def _usage(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return a usage block: the attributes `ai.usage.NAME` and `gen_ai.usage.NAME` of a span under NAME.
 
-    Logfire's usage block is included. Counts of OpenInference are no part of the block (see `FORMAT`).
+    Attributes of `_COUNTS` are in the block under their fields there. Logfire's usage block is included.
     """
     usage: dict[str, Any] = {}
     block = at(values, "response_data.usage")
     usage |= block if isinstance(block, Mapping) else {}
     for prefix in ("ai.usage.", "gen_ai.usage."):
         usage |= {k.removeprefix(prefix): v for k, v in values.items() if k.startswith(prefix)}
+    for field, names in _COUNTS.items():
+        count = next((values[name] for name in names if values.get(name) is not None), None)
+        holder, _, part = field.rpartition(".")
+        if count is None:
+            continue
+        if holder:
+            usage[holder] = {part: count}
+        else:
+            usage.setdefault(part, count)
     return usage
 
 
@@ -428,7 +495,8 @@ FORMAT = Format(
             "operation_ParentId OperationId ParentId success Success id Id"
         ).split(),
         *_MESSAGES,
-        *(f"gen_ai.usage.{name}" for name in FIELDS),
+        *(f"{prefix}.usage.{name}" for prefix in ("gen_ai", "ai") for name in FIELDS),
+        *(name for names in _COUNTS.values() for name in names),
     ),
     time=(
         "startTimeUnixNano",

@@ -6,7 +6,7 @@ an outcome if the score is 0, and always writes the verdict.
 
 from typing import Any
 
-from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback
+from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback, ids
 
 #: Verdict -> True if the answer was good. A model that is larger than needed answers well.
 _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "failed": False}
@@ -14,7 +14,11 @@ _VERDICTS = {"good_fit": True, "overprovisioned": True, "underpowered": False, "
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
     """Return (an entry for each record, no scores). The scores stand within the records alone."""
-    return [LoggedCall(number, (r,), scores=feedback(r) + _outcomes(r)) for number, r in records], []
+    calls = [
+        LoggedCall(number, (r,), scores=feedback(r) + _outcomes(r), identity=ids(r.get("id")))
+        for number, r in records
+    ]
+    return calls, []
 
 
 def _outcomes(record: Record) -> list[tuple[str, Any]]:
@@ -52,6 +56,6 @@ FORMAT = Format(
     usage=("response_body.usage", "", "usage"),
     session=("session_id", "conversation_id"),
     task=("category",),
-    also=(*FEEDBACK, "outcomes", "outcome"),
+    also=(*FEEDBACK, "outcomes", "outcome", "id"),
     time=("timestamp",),
 )

@@ -102,6 +102,143 @@ def test_a_log_costs_what_the_provider_bills(tmp_path: Path, format: str) -> Non
     assert abs(naive.sum() / expected.sum() - 1) > 0.1  # input and output alone would be wrong
 
 
+#: Price in USD per million tokens by which 10,000 input tokens, of which 9,000 were read from and 500 written
+#: to the cache, and 20 output tokens cost 0.006375 USD.
+CACHE_PRICE = CallPrice(input=3.0, output=15.0, cached=0.3, cache_write=3.75)
+CHAT = [{"role": "user", "content": "hello"}]
+
+
+def generation(**kinds: float) -> dict[str, Any]:
+    return {"id": "o", "type": "GENERATION", "model": "m", "input": CHAT, "usageDetails": kinds}
+
+
+def span(**counts: float) -> dict[str, Any]:
+    attributes = {"gen_ai.request.model": "m", "gen_ai.prompt": "hello"}
+    named = {name.replace("__", "."): count for name, count in counts.items()}
+    return {"span_id": "s", "trace_id": "t", "attributes": attributes | named}
+
+
+def row(**usage: Any) -> dict[str, Any]:
+    return {"prompt": "hello", "model": "m", **usage}
+
+
+@pytest.mark.parametrize(
+    ("format", "record"),
+    [
+        (
+            "langfuse",
+            generation(input=500, cache_read_input_tokens=9000, input_cache_creation=500, output=20),
+        ),
+        ("langfuse", generation(input=500, input_cached_tokens=9000, input_cache_write=500, output=20)),
+        ("langfuse", generation(input=500, input_cache_read=9000, input_cache_creation_5m=500, output=20)),
+        (
+            "langfuse",
+            generation(
+                input=10000,
+                cache_read_input_tokens=9000,
+                cache_creation_input_tokens=500,
+                output=15,
+                output_reasoning=5,
+                total=10020,
+            ),
+        ),
+        (
+            "langfuse",
+            generation(
+                prompt_tokens=10000,
+                completion_tokens=20,
+                prompt_tokens_details={"cached_tokens": 9000, "cache_creation_tokens": 500},
+            ),
+        ),
+        (
+            "otel",
+            span(
+                gen_ai__usage__input_tokens=10000,
+                gen_ai__usage__output_tokens=20,
+                gen_ai__usage__total_tokens=10020,
+                gen_ai__usage__cache_read__input_tokens=9000,
+                gen_ai__usage__cache_creation__input_tokens=500,
+                gen_ai__usage__reasoning__output_tokens=5,
+            ),
+        ),
+        (
+            "otel",
+            span(
+                gen_ai__usage__input_tokens=10000,
+                gen_ai__usage__output_tokens=20,
+                gen_ai__usage__total_tokens=10020,
+                gen_ai__usage__details__cache_read_tokens=9000,
+                gen_ai__usage__details__cache_write_tokens=500,
+            ),
+        ),
+        (
+            "otel",
+            span(
+                ai__usage__inputTokens=10000,
+                ai__usage__outputTokens=20,
+                ai__usage__totalTokens=10020,
+                ai__usage__inputTokenDetails__cacheReadTokens=9000,
+                ai__usage__inputTokenDetails__cacheWriteTokens=500,
+            ),
+        ),
+        (
+            "openinference",
+            span(
+                llm__token_count__prompt=10000,
+                llm__token_count__completion=20,
+                llm__token_count__prompt_details__cache_read=9000,
+                llm__token_count__prompt_details__cache_write=500,
+                llm__token_count__completion_details__reasoning=5,
+            ),
+        ),
+        (
+            "table",
+            row(
+                outputs={
+                    "usage_metadata": {
+                        "input_tokens": 10000,
+                        "output_tokens": 20,
+                        "input_token_details": {"cache_read": 9000, "cache_creation": 500},
+                    }
+                }
+            ),
+        ),
+        (
+            "table",
+            row(
+                metrics={
+                    "prompt_tokens": 10000,
+                    "completion_tokens": 20,
+                    "prompt_cached_tokens": 9000,
+                    "prompt_cache_creation_tokens": 500,
+                }
+            ),
+        ),
+    ],
+)
+def test_tokens_of_the_cache_are_read_in_the_names_of_every_tool(
+    tmp_path: Path, format: str, record: dict[str, Any]
+) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text(json.dumps(record), encoding="utf-8")
+    log = read_log(path, format)
+    assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[10000, 20]]
+    assert costs_by_price(log, {"m": CACHE_PRICE}) == pytest.approx([0.006375], rel=1e-12)
+    assert not any(" usage" in name or "token" in name for name in log.receipt.columns_unused)
+
+
+def test_sound_and_an_hour_in_the_cache_have_their_price_in_the_names_of_tools(tmp_path: Path) -> None:
+    price = CallPrice(input=1.0, output=1.0, cache_write_1h=7.0, audio_input=11.0, audio_output=13.0)
+    path = tmp_path / "log.jsonl"
+    kinds = {"input": 1, "input_cache_creation_1h": 1, "input_audio_tokens": 1, "output_audio": 1}
+    langchain = {"audio": 1, "ephemeral_1h_input_tokens": 1, "cache_creation": 0}
+    usage = {"input_tokens": 3, "output_tokens": 1, "input_token_details": langchain}
+    usage["output_token_details"] = {"audio": 1}
+    for format, record in (("langfuse", generation(**kinds)), ("table", row(usage=usage))):
+        path.write_text(json.dumps(record), encoding="utf-8")
+        assert costs_by_price(read_log(path, format), {"m": price}) == pytest.approx([32e-6], rel=1e-12)
+
+
 def pool(folder: Path, prices: dict[str, Any], more: str = "") -> Path:
     written(folder, "table")
     path = folder / "mine.yaml"

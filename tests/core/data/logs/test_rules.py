@@ -14,6 +14,7 @@ import pytest
 
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
+from cabs_core.data.logs.calls import moment
 from cabs_core.data.logs.formats import FORMATS
 from cabs_core.data.logs.names import alike, base_of
 from cabs_core.data.logs.read import Log
@@ -125,7 +126,10 @@ def test_every_writer_has_a_call_that_is_kept(tmp_path: Path, form: str) -> None
 
 @pytest.mark.parametrize(("form", "change", "why"), LEFT_OUT)
 def test_what_is_no_answer_of_a_model_is_left_out(tmp_path: Path, form: str, change: dict, why: str) -> None:
-    log = read(tmp_path, form, ANSWERED[form], {**ANSWERED[form], **change, "id": "other"})
+    other = {"id": "other", "spanId": "other"}
+    if form == "openinference":
+        other = {"context": {"span_id": "other", "trace_id": "t"}}
+    log = read(tmp_path, form, ANSWERED[form], {**ANSWERED[form], **change, **other})
     assert log.receipt.left_out == {why: 1} and len(log) == 1 and log.receipt.records == 2
     assert f"1 {why}" in str(log.receipt)
     with pytest.raises(DataError, match="no calls were found"):
@@ -298,7 +302,7 @@ def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: 
         "langfuse",
         row | {"taste": ["good", "bad"]},
         row | {"taste": None, "id": "o2"},
-        row | {"taste": ["good"]},
+        row | {"taste": ["good"], "id": "o3"},
     )
     assert scores(log) == [0.5, None, 1] and log.frame["cost"].tolist() == [0.1] * 3
     frame = pd.DataFrame(
@@ -307,6 +311,56 @@ def test_langfuse_exports_from_its_pages_have_a_column_for_each_score(tmp_path: 
     frame.to_csv(tmp_path / "rows.csv", index=False)
     assert scores(read_log(tmp_path / "rows.csv", "langfuse")) == [1]
     assert scores(read_log(tmp_path / "rows.csv", "langfuse", {"score": "note"}, (0, 10))) == [0.5]
+
+
+def test_an_observation_in_two_files_of_langfuse_is_one_call(tmp_path: Path) -> None:
+    short = observation("a", "2026-08-01 10:00:01.000000", session_id=None, taste=[0.5])
+    other = observation("b", "2026-08-01 10:00:02.000000")
+    folder = tmp_path / "export"
+    files = {
+        "observations": [short, other],
+        "observations_v2": [{**short, "taste": None, "session_id": "c", "level": "DEFAULT"}, other],
+        "scores": [mark(1, "t", 1, observation_id="b")],
+        "scores_of_last_week": [mark(1, "t", 1, observation_id="b"), mark(2, "t", 0, observation_id="b")],
+    }
+    for name, rows in files.items():
+        (folder / name).mkdir(parents=True)
+        (folder / name / "0.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    log = read_log(folder, "langfuse", {"score": "thumb"})
+    assert (log.frame["model"].tolist(), log.frame["session"].tolist()) == (["a", "b"], ["c", "c"])
+    assert scores(log) == [None, 0.5] and log.receipt.left_out == {"the same call again": 2}
+    assert log.receipt.records == 4
+    assert scores(read_log(folder, "langfuse", {"score": "taste"})) == [0.5, None]
+
+
+def test_a_span_that_was_delivered_twice_is_one_call(tmp_path: Path) -> None:
+    evaluation = attributes(gen_ai__evaluation__name="taste", gen_ai__evaluation__score__value=0.5)
+    events = {"events": [{"name": "gen_ai.evaluation.result", "attributes": evaluation}]}
+    first = span(1, gen_ai__operation__name="chat") | events
+    fuller = span(1, gen_ai__operation__name="chat", gen_ai__usage__input_tokens=7) | events
+    elsewhere = first | {"traceId": "u", "events": []}
+    nameless = {name: value for name, value in elsewhere.items() if name != "traceId"}
+    log = read(tmp_path, "otel", spans(first), spans(fuller, elsewhere), nameless, nameless)
+    assert log.receipt.left_out == {"the same call again": 1}
+    assert log.details["input_tokens"].fillna(-1).tolist() == [7, -1, -1, -1]
+    assert not any("several scores" in note for note in log.receipt.notes)
+
+
+@pytest.mark.parametrize(
+    ("form", "name", "is_one"),
+    [
+        ("helicone", "request_id", True),
+        ("vllm_sr", "id", True),
+        ("litellm", "id", False),  # an answer's id, which some servers give to many answers
+        ("openai", "id", False),
+    ],
+)
+def test_a_record_with_the_id_of_another_is_the_same_call_if_the_id_is_the_calls_own(
+    tmp_path: Path, form: str, name: str, is_one: bool
+) -> None:
+    call = ANSWERED[form] | {name: "x"}
+    log = read(tmp_path, form, call, call | {"feedback": True}, call | {name: "y"})
+    assert log.receipt.left_out == ({"the same call again": 1} if is_one else {})
 
 
 def test_an_evaluation_of_an_agent_is_of_its_last_call(tmp_path: Path) -> None:
@@ -460,6 +514,44 @@ def test_the_address_of_a_request_says_that_it_is_no_chat(tmp_path: Path) -> Non
     assert sum(log.receipt.left_out.values()) == 2
 
 
+@pytest.mark.parametrize(
+    "url",
+    [
+        "/v1/chat/completions",
+        "/chat/completions",
+        "/v1/messages/",
+        "/openai/v1/responses",
+        "v1/completions",
+        "https://api.openai.com/v1/chat/completions",
+        "HTTPS://a.example:8443/openai/deployments/X/chat/completions?api-version=2024-10-21#top",
+        "https://bedrock-runtime.us-east-1.amazonaws.com/model/m/converse-stream",
+        "https://a.example/v1beta/models/m:generateContent",
+    ],
+)
+def test_the_address_of_a_chat_may_have_a_host_a_deployment_and_a_query(tmp_path: Path, url: str) -> None:
+    asked = {"custom_id": "b", "method": "POST", "url": url, "body": {"model": "auto", "messages": CHAT}}
+    answered = {"custom_id": "b", "response": {"status_code": 200, "body": {"model": "m"}}, "error": None}
+    pair = {"request": {"url": url, "body": {"messages": CHAT}}, "response": {"body": {"model": "m"}}}
+    log = read(tmp_path, "openai", asked, answered, pair)
+    assert log.frame["prompt"].tolist() == ["hello", "hello"] and not log.receipt.left_out
+
+
+@pytest.mark.parametrize(
+    ("url", "path"),
+    [
+        (
+            "https://a.example/openai/deployments/X/embeddings?api-version=1",
+            "/openai/deployments/x/embeddings",
+        ),
+        ("/v1/messages/count_tokens", "/v1/messages/count_tokens"),
+        ("/v1/mycompletions", "/v1/mycompletions"),
+    ],
+)
+def test_another_address_of_a_host_is_no_chat(tmp_path: Path, url: str, path: str) -> None:
+    log = read(tmp_path, "openai", ANSWERED["openai"], ANSWERED["openai"] | {"url": url})
+    assert log.receipt.left_out == {f"not a chat call ({path})": 1}
+
+
 def test_the_status_of_a_response_comes_before_the_one_beside_it(tmp_path: Path) -> None:
     call = ANSWERED["openai"]
     body = call["response"]["body"]
@@ -547,7 +639,7 @@ def test_langfuse_reads_either_spelling_and_knows_its_own_judges(tmp_path: Path)
         log = read(tmp_path, "langfuse", call | {name: counts})
         assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[5, 4]]
     judge = call | {"environment": "langfuse-llm-as-a-judge"}
-    own = call | {"environment": "production"}
+    own = call | {"environment": "production", "id": "o2"}
     log = read(tmp_path, "langfuse", own, judge)
     assert (len(log), log.receipt.left_out) == (1, {"not a chat call (evaluator)": 1})
 
@@ -558,11 +650,33 @@ def test_langfuse_knows_no_price_where_the_details_of_a_cost_of_0_are_empty(tmp_
         tmp_path,
         "langfuse",
         call | {"costDetails": {}, "totalCost": 0},
-        call | {"costDetails": {"input": 0}, "totalCost": 0},
-        call | {"costDetails": {}, "totalCost": 0.5},
-        call | {"totalCost": 0},
+        call | {"id": "o2", "costDetails": {"input": 0}, "totalCost": 0},
+        call | {"id": "o3", "costDetails": {}, "totalCost": 0.5},
+        call | {"id": "o4", "totalCost": 0},
     )
     assert log.frame["cost"].fillna(-1).tolist() == [-1, 0, 0.5, 0]
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+@pytest.mark.parametrize(
+    "unpriced", [{"calculatedTotalCost": None, "costDetails": {}}, {"costDetails": "{}"}]
+)
+def test_a_trace_of_langfuse_lends_no_sums_to_its_generations(
+    tmp_path: Path, unpriced: dict, is_nested: bool
+) -> None:
+    sums = {"totalCost": 0.5, "totalTokens": 99, "usage": {"promptTokens": 90, "completionTokens": 9}}
+    trace = {"id": "t", "sessionId": "s", "latency": 3.5, **sums}
+    calls = [
+        ANSWERED["langfuse"] | {"id": "a", "costDetails": {"total": 0.01}},
+        ANSWERED["langfuse"] | {"id": "b", **unpriced},
+    ]
+    records = [trace | {"observations": calls}] if is_nested else [trace, *calls]
+    log = read(tmp_path, "langfuse", *records)
+    assert log.frame["cost"].fillna(-1).tolist() == [0.01, -1]
+    assert log.frame["session"].tolist() == ["s", "s"] and log.frame["tokens"].isna().all()
+    assert "1 call whose writer knew no price in USD" in str(log.receipt)
+    with pytest.raises(DataError, match="no record has 'latency'"):
+        read(tmp_path, "langfuse", *records, columns={"task": "latency"})
 
 
 def test_a_row_of_langfuse_with_a_value_or_a_type_of_data_is_a_score_and_no_call(tmp_path: Path) -> None:
@@ -675,6 +789,42 @@ def test_columns_are_those_of_all_records_and_what_is_not_read_is_named(tmp_path
 
 
 @pytest.mark.parametrize(
+    ("value", "time"),
+    [
+        ("03/04/2026 10:00", None),
+        ("13/04/2026 10:00", None),
+        ("04-03-2026", None),
+        ("2026-13-04", None),
+        ("20261301", None),
+        ("now", None),
+        ("Apr 3, 2026", None),
+        ("20260401", "2026-04-01 00:00:00"),
+        (20260401, "2026-04-01 00:00:00"),
+        (20260401.0, "2026-04-01 00:00:00"),
+        ("20260401T1000", "2026-04-01 10:00:00"),
+        ("20260401T100000.5+0200", "2026-04-01 08:00:00.500000"),
+        ("2026-04-03 10:00:09.25", "2026-04-03 10:00:09.250000"),
+        ("2026/04/03 10:00", "2026-04-03 10:00:00"),
+        ("2026-04-03T10:00:00-02:00", "2026-04-03 12:00:00"),
+        (" 2026-04-03T10:00Z ", "2026-04-03 10:00:00"),
+        ("1785578400", "2026-08-01 10:00:00"),
+        (1785578400000, "2026-08-01 10:00:00"),
+        (10**400, None),
+    ],
+)
+def test_a_text_is_a_time_if_it_can_be_read_in_one_way(value: Any, time: str | None) -> None:
+    found = moment(value)
+    assert (None if found is None else str(found.tz_localize(None))) == time
+
+
+def test_times_that_begin_with_a_day_or_a_month_are_counted_with_an_example(tmp_path: Path) -> None:
+    times = ["2026-04-03", "03/04/2026 10:00", "13/04/2026 10:00"]
+    log = read(tmp_path, "table", *({"prompt": "p", "model": "m", "time": time} for time in times))
+    assert log.frame["time"].isna().tolist() == [False, True, True]
+    assert "2 times that could not be read, such as '03/04/2026 10:00'" in str(log.receipt)
+
+
+@pytest.mark.parametrize(
     ("names", "one"),
     [
         (["gpt-x", "openai/gpt-x", "GPT-X", " gpt-x "], True),
@@ -716,6 +866,35 @@ GEMINI = {"promptTokenCount": 100, "candidatesTokenCount": 2, "thoughtsTokenCoun
 def test_tokens_of_a_log_are_counted_as_those_of_a_reply(tmp_path, format, entry):
     log = read(tmp_path, format, ANSWERED[format] | entry)
     assert log.details[["input_tokens", "output_tokens"]].values.tolist() == [[100, 5]]
+
+
+CACHE = {"cache_read_input_tokens": 9000, "cache_creation_input_tokens": 500}
+CONVENTION = {"cache_read.input_tokens": 9000, "cache_creation.input_tokens": 500}
+
+
+@pytest.mark.parametrize(
+    ("reported", "total", "counted"),
+    [
+        ({"input_tokens": 10000, **CACHE}, {"llm.usage.total_tokens": 10020}, 10000),
+        ({"input_tokens": 10000, **CACHE}, {}, 10000),
+        ({"input_tokens": 10000, **CONVENTION}, {}, 10000),
+        ({"prompt_tokens": 10000, **CACHE}, {}, 10000),
+        ({"input_tokens": 500, **CACHE}, {}, 10000),
+        ({"input_tokens": 500, **CONVENTION}, {"llm.usage.total_tokens": 520}, 10000),
+        ({"input_tokens": 10000, **CACHE}, {"gen_ai.usage.total_tokens": 19520}, 19500),
+        ({"input_tokens": 10000, **CACHE}, {"llm.token_count.prompt": 19500}, 10000),
+    ],
+)
+def test_the_cache_is_part_of_the_input_of_a_span_unless_the_counts_say_otherwise(
+    tmp_path: Path, reported: dict, total: dict, counted: int
+) -> None:
+    attributes = {"gen_ai.request.model": "m", "gen_ai.prompt": "hello", "gen_ai.usage.output_tokens": 20}
+    attributes |= {f"gen_ai.usage.{name}": count for name, count in reported.items()} | total
+    log = read(tmp_path, "otel", {"span_id": "s", "trace_id": "t", "attributes": attributes})
+    assert log.details[["input_tokens", "output_tokens"]].to_numpy().tolist() == [[counted, 20]]
+    assert log.frame["tokens"].tolist() == [counted + 20]
+    counts = log.details["counts"][0]
+    assert (counts.cached, counts.cache_write) == (9000, 500)
 
 
 def test_a_stored_request_may_have_its_messages_in_a_body(tmp_path: Path) -> None:

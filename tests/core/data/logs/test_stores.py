@@ -66,7 +66,8 @@ SPANS = [
 @pytest.mark.parametrize(("store", "span", "failed"), SPANS)
 def test_spans_in_the_columns_of_a_store(tmp_path: Path, store: str, span: dict, failed: dict) -> None:
     path = tmp_path / "spans.jsonl"
-    path.write_text("\n".join(map(json.dumps, (span, span | failed))))
+    other = {name: "other" for name in ("SpanId", "span_id", "id", "Id") if name in span}
+    path.write_text("\n".join(map(json.dumps, (span, span | failed | other))))
     log = read_log(path, "otel")
     assert log.frame[["prompt", "model"]].to_numpy().tolist() == [["hello", "m"]]
     assert log.receipt.left_out == {"failed": 1}
@@ -82,7 +83,8 @@ def test_a_span_of_clickhouse_in_parquet(tmp_path: Path) -> None:
 
 
 def test_spans_of_jaeger(tmp_path: Path) -> None:
-    spans = [jaeger(GEN_AI, cost=0.002), jaeger(GEN_AI, **{"otel.status_code": "ERROR"})]
+    failed = jaeger(GEN_AI, **{"otel.status_code": "ERROR"}) | {"spanID": "other"}
+    spans = [jaeger(GEN_AI, cost=0.002), failed]
     path = tmp_path / "spans.json"
     path.write_text(json.dumps({"data": [{"traceID": "t", "spans": spans, "processes": {}}]}))
     log = read_log(path, "otel")

@@ -15,6 +15,8 @@ import pytest
 from cabs_core import read_log
 from cabs_core.base.errors import DataError
 from cabs_core.data.logs.read import Log
+from cabs_core.data.outcomes.from_logs import costs_by_price
+from cabs_core.data.pool_files.prices import CallPrice
 
 CASES = Path(__file__).parents[5] / "shared" / "cases" / "logs"
 PLAIN = {"prompt": "hello", "model": "m", "score": 1, "cost": 0.01}
@@ -361,6 +363,29 @@ def test_counts_with_a_column_each_are_a_usage_block(tmp_path: Path, kind: str) 
     assert "by rules: prompt_tokens, completion_tokens, total_tokens" in log.receipt.notes[0]
 
 
+@pytest.mark.parametrize(
+    ("columns", "tokens", "usd"),
+    [
+        ({"input_tokens": "billed_in", "output_tokens": "billed_out"}, [1000, 10], 0.00101),
+        ({"input_tokens": "billed_in"}, [1000, 5], 0.001005),
+        ({"input_tokens": "billed_in", "output_tokens": None}, [1000, -1], None),
+        ({"input_tokens": "nothing", "output_tokens": "billed_out"}, [-1, 10], None),
+        ({}, [5, 5], 0.00001),
+    ],
+)
+@pytest.mark.parametrize("holder", [None, "usage"])
+def test_tokens_that_columns_name_are_read_from_there_alone(
+    tmp_path: Path, holder: str | None, columns: dict, tokens: list, usd: float | None
+) -> None:
+    counts = {"prompt_tokens": 5, "completion_tokens": 5}
+    row = UNPRICED | {"billed_in": 1000, "billed_out": 10, "nothing": None}
+    log = read(tmp_path, [row | (counts if holder is None else {holder: counts})], columns=columns)
+    found = log.details[["input_tokens", "output_tokens"]].fillna(-1)
+    assert found.to_numpy().tolist() == [tokens]
+    cost = costs_by_price(log, {"m": CallPrice(input=1.0, output=1.0)})
+    assert cost == pytest.approx([np.nan if usd is None else usd], nan_ok=True)
+
+
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
 def test_a_path_that_no_row_has_is_not_said_to_be_read(tmp_path: Path, kind: str) -> None:
     receipt = read(tmp_path, [PLAIN | {"response": json.dumps({"x": 1})}], kind).receipt
@@ -522,6 +547,22 @@ def test_rounded_probabilities_are_divided_by_their_sum(tmp_path: Path) -> None:
     assert sum(log.details["pmf"][0].values()) == pytest.approx(1.0, abs=1e-12)
     assert log.details["pmf"][1] == {"m": 0.5, "n": 0.4}
     assert any("rounded" in note for note in log.receipt.notes)
+
+
+@pytest.mark.parametrize("form", ["table", "otel"])
+def test_large_ids_of_parquet_stay_apart_where_some_are_missing(tmp_path: Path, form: str) -> None:
+    first = 2**60 + 1
+    ids = [first, first + 1, None, first + 2]
+    frame = pd.DataFrame({"trace_id": pd.array(ids, dtype="Int64"), "id": pd.array(ids, dtype="Int64")})
+    frame["prompt" if form == "table" else "gen_ai.prompt"] = ["p", "q", "r", "s"]
+    frame["model" if form == "table" else "gen_ai.request.model"] = "m"
+    frame.to_parquet(tmp_path / "calls.parquet")
+    marks = pd.DataFrame({"run_id": pd.array([first + 1, None], dtype="Int64"), "trace_id": [None, "x"]})
+    marks.assign(name="thumb", value=1).to_parquet(tmp_path / "marks.parquet")
+    columns = {"session": "trace_id"}
+    log = read_log(tmp_path / "calls.parquet", form, columns, scores=tmp_path / "marks.parquet")
+    assert log.frame["session"].tolist() == [None if name is None else str(name) for name in ids]
+    assert scores(log) == [None, 1.0, None, None]
 
 
 @pytest.mark.parametrize("pair", [("model_a", "model_b"), ("modelA", "modelB"), ("model_1", "model_2")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -299,6 +300,43 @@ def test_samples_of_another_document_are_not_joined(tmp_path: Path) -> None:
     harness(tmp_path, "b", "t", [sample(0, "p", acc=1.0) | {"doc_hash": "other"}])
     with pytest.raises(DataError, match="document 0 of task t"):
         open_table(tmp_path).read(["prompt"])
+
+
+BIG = 2**60
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ([pa.array([BIG + 1, BIG + 2, None])], [BIG + 1, BIG + 2, None]),
+        ([pa.array([5, None], pa.int32())], [5, None]),
+        ([pa.array([2**63 + 1, None], pa.uint64())], [2**63 + 1, None]),
+        ([pa.array([BIG + 1, None]), pa.array([BIG + 2, BIG + 3])], [BIG + 1, None, BIG + 2, BIG + 3]),
+        ([pa.array([BIG + 1, BIG + 2]), pa.array([0.5, None])], [BIG + 1, BIG + 2, 0.5, None]),
+        ([pa.array([BIG + 1]), pa.array([None], pa.int64())], [BIG + 1, None]),
+        ([pa.array([BIG + 1]), pa.array([2**63 + 1], pa.uint64())], [BIG + 1, 2**63 + 1]),
+        ([pa.array([BIG + 1]), pa.array([None], pa.null())], [BIG + 1, None]),
+        ([pa.array([BIG + 1]), pa.array(["a"])], [BIG + 1, "a"]),
+    ],
+)
+def test_whole_numbers_of_parquet_stay_whole_where_some_are_missing(
+    tmp_path: Path, parts: list[pa.Array], expected: list[Any]
+) -> None:
+    for number, part in enumerate(parts):
+        pq.write_table(pa.table({"id": part}), tmp_path / f"{number}.parquet")
+    values = open_table(tmp_path).read(["id"])["id"]
+    found = values.astype(object).where(values.notna(), None).tolist()
+    assert list(map(str, found)) == list(map(str, expected))
+
+
+def test_numbers_of_parquet_with_gaps_are_read_as_numbers(tmp_path: Path) -> None:
+    for number, score in enumerate((pa.array([1, 0, None]), pa.array([0.5, None, 1.0]), pa.array([1, 1, 0]))):
+        pq.write_table(pa.table({"score": score}), tmp_path / f"{number}.parquet")
+    table = open_table(tmp_path)
+    scores = table.read(["score"])["score"]
+    assert pd.api.types.is_numeric_dtype(scores.dtype)  # such columns are read at once, not cell by cell
+    numbers = number_column(scores, "score", table.place("score"))
+    assert np.nan_to_num(numbers, nan=-1.0).tolist() == [1, 0, -1, 0.5, -1, 1, 1, 1, 0]
 
 
 def test_a_changed_byte_of_parquet_with_checksums_is_found(tmp_path: Path) -> None:
