@@ -66,7 +66,7 @@ class CabsCRule(NamedTuple):
 
 
 def rule_table(kind: type[NamedTuple], places: list[int], rules: list[Any]) -> np.ndarray:
-    """Return rules of one kind as a structured array, a row for every expert of that kind.
+    """Return rules of one kind as a structured array `[E]`, a row for each of the E experts of that kind.
 
     Kernels that read rows of this array are compiled once for any number of experts.
 
