@@ -96,6 +96,18 @@ def check_specs(asset: str) -> list[dg.AssetCheckSpec]:
         ]
 
 
+def audit_spec() -> dg.AssetCheckSpec:
+    """Return the spec of the check of `replay_audit`, whose results belong to one pool each."""
+    with without_preview_warnings("partitioned asset checks"):
+        return dg.AssetCheckSpec(
+            REPRODUCIBLE,
+            asset=key("replay_audit"),
+            partitions_def=partitions.pools(),
+            description="One trial of a sample of a pool's replays, played again, gives the same order, "
+            "actions, propensities and rewards, bit for bit.",
+        )
+
+
 def checked(
     asset: str, *, is_table: bool = False, **spec: Any
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:

@@ -8,6 +8,7 @@ import dagster as dg
 
 from cabs_core.base.errors import CabsError
 from cabs_core.base.paths import deployed_folder
+from cabs_core.data.pool_files import ModelPool
 from cabs_core.data.pools.registry import active_pools
 from cabs_core.pipeline.artifacts import ArtifactStore
 from cabs_core.pipeline.chain_order import Planner
@@ -67,7 +68,7 @@ def _nightly(
     hour: int,
     text: str,
     config: Callable[[datetime], dict[str, Any]] = lambda day: {},
-    takes: Callable[[str], bool] = lambda pool: True,
+    takes: Callable[[ModelPool], bool] = lambda pool: True,
 ) -> dg.ScheduleDefinition:
     """Return a schedule that requests a job every night for each active pool that was run in the instance and
     that `takes` accepts.
@@ -76,7 +77,7 @@ def _nightly(
         job: requested job; name: name of the schedule without `nightly_`; hour: 0 to 23.
         text: description of the schedule.
         config: returns the run config for the time at which the schedule fires.
-        takes: returns whether a pool, given by its name, takes part.
+        takes: returns whether a pool takes part.
     """
 
     @dg.schedule(
@@ -90,7 +91,7 @@ def _nightly(
     @in_location
     def nightly(context: dg.ScheduleEvaluationContext) -> Iterator[dg.RunRequest | dg.SkipReason]:
         day = context.scheduled_execution_time
-        names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if takes(p.pool.name)]
+        names = [p.pool.name for p in run_here(context.instance, active_pools()[0]) if takes(p.pool)]
         for pool in names:
             yield dg.RunRequest(
                 run_key=f"{name}:{pool}:{day:%Y-%m-%d}",
@@ -125,6 +126,6 @@ def schedules() -> list[dg.ScheduleDefinition]:
     """
     return [
         _weekly(),
-        _nightly(AUDIT, "audit", 2, _AUDIT_TEXT, _audit_config),
-        _nightly(DEPLOY, "deploy", 4, _DEPLOY_TEXT, takes=lambda pool: deployed_folder(pool).is_dir()),
+        _nightly(AUDIT, "audit", 2, _AUDIT_TEXT, _audit_config, takes=lambda pool: not pool.logged),
+        _nightly(DEPLOY, "deploy", 4, _DEPLOY_TEXT, takes=lambda pool: deployed_folder(pool.name).is_dir()),
     ]

@@ -172,10 +172,12 @@ def follow_up(
     if parts:
         if KINDS.index(parts[0].kind) > [named(JOB_OF[kind]) for kind in KINDS].index(done):
             yield from chain_requests(parts, began)
-        else:
+            return
+        # a replay that failed stays due, and the last one that ends asks for the results of the others
+        if parts[0].kind != "replay" or pool in busy:
             why = "; ".join(dict.fromkeys(part.why for part in parts))
             yield dg.SkipReason(f"{parts[0].kind} of pool {pool} come first: {why}")
-        return
+            return
     if busy:  # a tick asks for runs or says why not, never both
         yield dg.SkipReason(f"marts and reports are made after the chains of {', '.join(sorted(busy))}")
         return

@@ -6,9 +6,12 @@ Writing to a full, read-only or failing disk raises `StorageError` and leaves th
 import ctypes
 import errno
 import glob
+import hashlib
 import json
 import os
 import shutil
+import socket
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -30,11 +33,21 @@ _REFUSED = (
     errno.ENAMETOOLONG,
     errno.ELOOP,
 )
+#: seconds after which a temporary file of another machine, whose processes cannot be seen, is abandoned
+_ABANDONED = 24 * 3600.0
 
 
 def _name_beside(path: Path) -> Path:
     """Return an unused hidden path in the folder of `path` that names this process (`remove_leftovers`)."""
-    return path.with_name(f".{path.name}.{os.getpid()}.{uuid.uuid4().hex[:8]}.tmp")
+    return path.with_name(f".{path.name}.{writer(os.getpid())}.{uuid.uuid4().hex[:8]}.tmp")
+
+
+def writer(pid: int) -> str:
+    """Return the part of a temporary name that stands for a process of this machine: `machine-pid`.
+
+    Machines may share a folder by a network drive, and have processes of the same id.
+    """
+    return f"{hashlib.sha256(socket.gethostname().encode()).hexdigest()[:8]}-{pid}"
 
 
 @contextmanager
@@ -260,12 +273,18 @@ def write_text(path: str | Path, text: str) -> Path:
 
 
 def remove_leftovers(folder: Path) -> int:
-    """Delete temporary files and folders below `folder` whose process has ended; return their number."""
+    """Delete temporary files and folders below `folder` whose process has ended; return their number.
+
+    Those of other machines are deleted if nothing was written to them for a day.
+    """
     return _remove_dead(folder.rglob(".*.tmp") if folder.is_dir() else ())
 
 
 def remove_leftovers_beside(path: Path) -> int:
-    """Delete temporary files of `path` whose writing process has ended; return their number."""
+    """Delete temporary files of `path` whose writing process has ended; return their number.
+
+    Those of other machines are deleted if nothing was written to them for a day.
+    """
     return _remove_dead(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
@@ -273,11 +292,27 @@ def _remove_dead(paths: Iterable[Path]) -> int:
     """Delete the paths (`_name_beside`) whose process has ended; return the number of deleted ones."""
     removed = 0
     for path in paths:
-        pid = path.name.removesuffix(".tmp").split(".")[-2]
-        if pid.isdigit() and not _alive(int(pid)):
+        owner = path.name.removesuffix(".tmp").split(".")[-2]
+        pid = owner.rpartition("-")[2]
+        if not pid.isdigit():
+            continue
+        if owner == writer(int(pid)):
+            is_dead = not _alive(int(pid))
+        else:
+            is_dead = _idle_seconds(path) > _ABANDONED
+        if is_dead:
             _remove(path)
             removed += 1
     return removed
+
+
+def _idle_seconds(path: Path) -> float:
+    """Return the seconds since a file, or anything in a folder, was written; 0 if it was just removed."""
+    try:
+        newest = max(entry.lstat().st_mtime for entry in (path, *path.rglob("*")))
+    except FileNotFoundError:
+        return 0.0
+    return time.time() - newest
 
 
 def _alive(pid: int) -> bool:

@@ -109,18 +109,23 @@ def remove_replays_of_other_versions(chain: Chain) -> list[str]:
 def retire_pool(name: str, store: ArtifactStore, *, delete: bool = False) -> None:
     """Retire a pool: runs, marts and reports leave it out. Its artifacts are moved to `retired/`, or deleted.
 
+    Deleting also takes those that were moved there before.
+
     Raises:
         PoolError: the pool has neither a valid file nor artifacts.
     """
-    if not any(store.children((folder, name)) for folder in _POOL_FOLDERS):
+    places = [(folder, name) for folder in _POOL_FOLDERS]
+    aside = [("retired", folder, name) for folder in _POOL_FOLDERS]
+    if not any(store.children(place) for place in (*places, *aside)):
         find_pool(name)
     with edit_retired() as names:
         names.add(name)
-    for folder in _POOL_FOLDERS:
-        if delete:
-            store.delete((folder, name))
-        else:
-            store.move((folder, name), ("retired", folder, name))
+    if delete:
+        for place in (*places, *aside):
+            store.delete(place)
+        return
+    for place, target in zip(places, aside, strict=True):
+        store.move(place, target)
 
 
 def restore_pool(name: str, store: ArtifactStore) -> None:

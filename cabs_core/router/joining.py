@@ -31,6 +31,7 @@ from filelock import FileLock
 from cabs_core.algorithms.oracles.arm_map import ArmMap, Likeness
 from cabs_core.algorithms.oracles.oracles import Oracles
 from cabs_core.algorithms.policies.state import MOST_MARGIN
+from cabs_core.base.atomic import writer
 from cabs_core.base.errors import RouterError
 from cabs_core.base.utility import margin
 from cabs_core.data.endpoints.upstreams import JOIN_FIELDS, Upstream
@@ -472,7 +473,9 @@ def _replace_bundle(router: Router, folder: Path, change: _ArmChange) -> str:
     at = {"at": time.time(), "from": router.manifest.id}
     events = [*_arm_events(folder), {**change.event, **at}]
     place = folder.absolute()
-    prefix = f".{place.name}.{os.getpid()}."  # a later start removes the folder if this process is killed
+    prefix = (
+        f".{place.name}.{writer(os.getpid())}."  # a later start removes the folder if this process is killed
+    )
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix, suffix=".tmp") as temporary:
         candidate = Path(temporary) / "router"
         continued = {**router.continued(), "charges": change.cost_factors}

@@ -235,7 +235,10 @@ def retire(name: str, delete: bool) -> None:
 
     retire_pool(name, ArtifactStore(), delete=delete)
     _make_results()
-    click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
+    if delete:
+        click.echo(f"pool {name} is retired, and its artifacts are deleted")
+    else:
+        click.echo(f"pool {name} is retired; `cabs pool restore {name}` takes it back")
 
 
 @pool.command("restore")

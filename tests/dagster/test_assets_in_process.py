@@ -281,6 +281,7 @@ def test_the_audit_plays_a_sample_again_and_finds_a_replay_that_differs(world) -
         result = make(instance, [replay_audit], "tiny", ops={"replay_audit": {"config": {"cells": 99}}})
         (check,) = result.get_asset_check_evaluations()
         assert not check.passed and "random at rho 0" in (check.description or "")
+        assert check.partition == "tiny"  # a later audit of another pool does not hide the failure
     finally:
         make_artifact(chain_of(), target, Options(force=True))
 

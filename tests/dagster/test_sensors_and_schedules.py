@@ -150,8 +150,8 @@ def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_poo
         (REPLAY, "tiny|0000"),
         (REPLAY, "tiny|0500"),
     ]
-    (skipped,) = follow_up(due(), "tiny", REPLAY, "c", set())
-    assert isinstance(skipped, dg.SkipReason)  # the other rho is not finished
+    (skipped,) = follow_up(due(), "tiny", REPLAY, "c", {"tiny"})
+    assert isinstance(skipped, dg.SkipReason) and "come first" in (skipped.skip_message or "")
     for policy in chain_of().pool.policies:
         for rho in (0.0, 500.0):
             finished_replay(rho, policy)
@@ -164,6 +164,20 @@ def test_after_the_first_part_come_the_replays_then_the_results_once_for_all_poo
         assert isinstance(request, dg.RunRequest)
         assert (request.job_name, request.partition_key) == (RESULTS, "tiny")
         assert dg.AssetKey("leaderboard") in (request.asset_selection or [])
+
+
+def test_results_are_asked_for_also_where_the_replay_of_one_rho_failed_and_another_ended_last(
+    tiny_pool: Path,
+) -> None:
+    finished_stages()
+    for policy in chain_of().pool.policies:
+        finished_replay(0.0, policy)
+    produce(ArtifactStore(), page_parts("tiny"), Recipe("report", "tiny", "", {}, {}), lambda folder: {}, "")
+    for done in (REPLAY, ""):
+        requests = [r for r in follow_up(due(), "tiny", done, "c", set()) if isinstance(r, dg.RunRequest)]
+        assert [r.job_name for r in requests] == [RESULTS]
+    (skipped,) = follow_up(due(), "tiny", REPLAY, "c", {"tiny"})  # the other rho is under way
+    assert isinstance(skipped, dg.SkipReason)
 
 
 def test_a_pool_that_a_check_stopped_has_no_results_to_ask_for_unless_a_report_is_there(
@@ -347,6 +361,17 @@ def test_schedules_ask_for_pools_that_were_run_or_are_the_users_own(tiny_pool: P
     assert (weekly.run_key, weekly.partition_key) == ("weekly:tiny:2030-W01", "tiny")
     assert (nightly.run_key, nightly.partition_key) == ("audit:tiny:2030-01-06", "tiny")
     assert nightly.run_config["ops"]["replay_audit"]["config"]["seed"] == at.toordinal()
+
+
+def test_the_audit_of_replays_leaves_pools_of_logs_out(tiny_pool: Path, instance) -> None:
+    text = "name: calls\nsource: {kind: logs, path: calls.csv}\n"
+    tiny_pool.with_name("calls.yaml").write_text(text)
+    _, nightly_audit, _ = schedules()
+    at = datetime(2030, 1, 6, 3, tzinfo=UTC)
+    with dg.build_schedule_context(instance=instance, scheduled_execution_time=at) as context:
+        for pool in ("calls", "tiny"):
+            instance.report_runless_asset_event(dg.AssetMaterialization("outcomes", partition=pool))
+        assert [request.partition_key for request in nightly_audit(context)] == ["tiny"]
 
 
 @dg.op

@@ -36,7 +36,7 @@ def caught(home: Path, folder: str) -> int | None:
     """Process id of the run that writes into this folder of the artifacts now; it is stopped, so that it
     stays there."""
     for path in (home / "artifacts").glob(f"{folder}/.*.tmp"):
-        pid = int(path.name.split(".")[-3])
+        pid = int(path.name.split(".")[-3].rpartition("-")[2])
         try:
             os.kill(pid, signal.SIGSTOP)
         except ProcessLookupError:  # left by one that was killed before

@@ -19,6 +19,7 @@ import pytest
 import requests
 from server_support import ASK, FIGURES, JSON, MODELS, client, log, serving, settle
 
+from cabs_core.base.atomic import writer
 from cabs_core.base.errors import RouterError
 from cabs_core.data.events.log import MOST_SCORES
 from cabs_server.app import RequestResources
@@ -539,7 +540,7 @@ def test_reasons_that_differ_in_a_number_are_one(place):
 def test_what_a_killed_join_left_is_gone_at_the_next_start(place):
     dead = subprocess.Popen([sys.executable, "-c", ""])
     dead.wait()
-    left = place / f".router.{dead.pid}.abcd.tmp"
+    left = place / f".router.{writer(dead.pid)}.abcd.tmp"
     (left / "router").mkdir(parents=True)
     with client(place) as c:
         assert c.get("/healthz").status_code == 200 and not left.exists()

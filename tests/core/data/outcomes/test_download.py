@@ -14,6 +14,7 @@ import pytest
 from hub_server import COMMIT, HubServer
 from huggingface_hub import constants
 
+from cabs_core.base.atomic import writer
 from cabs_core.base.errors import DataError, StorageError
 from cabs_core.data.outcomes.download import RemoteFile, fetch
 
@@ -67,7 +68,7 @@ def test_what_a_killed_download_left_is_removed(hub: HubServer, cabs_home: Path)
     put_both(hub)
     dead = subprocess.Popen(["true"])
     dead.wait()
-    left = cabs_home / "downloads" / SHA[:16] / f".a.bin.{dead.pid}.0123abcd.tmp"
+    left = cabs_home / "downloads" / SHA[:16] / f".a.bin.{writer(dead.pid)}.0123abcd.tmp"
     left.parent.mkdir(parents=True)
     left.write_bytes(CONTENT[:5000])
     assert fetch(raw_file(hub)).path.read_bytes() == CONTENT

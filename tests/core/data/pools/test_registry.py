@@ -74,6 +74,18 @@ def test_retire_sets_artifacts_aside_and_restore_brings_them_back(tiny_pool: Pat
         retire_pool("nothing", store)
 
 
+def test_artifacts_that_were_set_aside_can_be_deleted_also_without_the_pool_file(tiny_pool: Path) -> None:
+    store = ArtifactStore()
+    finished_replay(0.0, "random")
+    retire_pool("tiny", store)
+    assert store.children(("retired", "replay")) == ["tiny"]
+    tiny_pool.unlink()
+    retire_pool("tiny", store, delete=True)
+    assert store.children(("retired", "replay")) == []
+    with pytest.raises(PoolError, match="no pool called"):
+        retire_pool("tiny", store, delete=True)
+
+
 @pytest.mark.parametrize("text", ["{", "[]", "null", '{"retired": 5}', '{"retired": [1]}', "\x00"])
 def test_a_damaged_registry_is_named_and_not_overwritten(tiny_pool: Path, cabs_home: Path, text: str) -> None:
     path = cabs_home / "registry.json"

@@ -148,15 +148,29 @@ def test_a_summary_with_a_figure_that_this_version_does_not_know_is_of_an_earlie
 def test_leftovers_of_dead_processes_are_removed_and_those_of_living_ones_kept(cabs_home: Path) -> None:
     store = ArtifactStore()
     put(store)
-    dead, alive = (store.root / "splits" / f".q.{pid}.abcdef12.tmp" for pid in (2**22 - 3, os.getpid()))
+    dead, alive = (
+        store.root / "splits" / f".q.{atomic.writer(pid)}.abcdef12.tmp" for pid in (2**22 - 3, os.getpid())
+    )
     dead.mkdir(), alive.mkdir()
     assert atomic.remove_leftovers(store.root) == 1
     assert not dead.exists() and alive.exists()
 
 
+def test_what_another_machine_writes_is_left_alone_for_a_day(cabs_home: Path) -> None:
+    store = ArtifactStore()
+    put(store)
+    left = store.root / "splits" / f".q.0123abcd-{2**22 - 3}.abcdef12.tmp"
+    left.mkdir()
+    (left / "a.txt").touch()
+    os.utime(left, (0, 0))
+    assert atomic.remove_leftovers(store.root) == 0
+    os.utime(left / "a.txt", (0, 0))
+    assert atomic.remove_leftovers(store.root) == 1
+
+
 def test_leftovers_beside_a_path_are_those_of_its_own_name_alone(tmp_path: Path) -> None:
     for name in ("router[1]", "router1", "router*", "routers"):
-        (tmp_path / f".{name}.{2**22 - 3}.abcdef12.tmp").mkdir()
+        (tmp_path / f".{name}.{atomic.writer(2**22 - 3)}.abcdef12.tmp").mkdir()
     assert atomic.remove_leftovers_beside(tmp_path / "router[1]") == 1
     assert atomic.remove_leftovers_beside(tmp_path / "router*") == 1
     assert sorted(path.name.split(".")[1] for path in tmp_path.iterdir()) == ["router1", "routers"]
