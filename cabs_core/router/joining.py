@@ -473,9 +473,8 @@ def _replace_bundle(router: Router, folder: Path, change: _ArmChange) -> str:
     at = {"at": time.time(), "from": router.manifest.id}
     events = [*_arm_events(folder), {**change.event, **at}]
     place = folder.absolute()
-    prefix = (
-        f".{place.name}.{writer(os.getpid())}."  # a later start removes the folder if this process is killed
-    )
+    # a later start removes the folder if this process is killed
+    prefix = f".{place.name}.{writer(os.getpid())}."
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=prefix, suffix=".tmp") as temporary:
         candidate = Path(temporary) / "router"
         continued = {**router.continued(), "charges": change.cost_factors}
