@@ -165,7 +165,7 @@ def check_host(host: str, keys: dict[str, str]) -> None:
 
 
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
-    """Return the caller of a request, which sends its key as `Authorization: Bearer` or as `x-api-key`.
+    """Return the caller of a request, by the key that it sends (`_sent_key`).
 
     Args:
         keys, admins: {name: key} of callers and of administrators.
@@ -178,13 +178,28 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
         _refuse_proxy(request)
         _refuse_page(request)
         return Caller(LOCAL)
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-    sent = (bearer or request.headers.get("x-api-key", "")).encode()
+    sent = _sent_key(request).encode()
     for group, admin in ((keys, False), (admins, True)):
         for name, key in group.items():
             if hmac.compare_digest(key.encode(), sent):
                 return Caller(name, admin)
-    raise Refused(401, "expected a key: Authorization: Bearer KEY", "authentication_error")
+    raise Refused(401, "expected a key: Authorization: Bearer KEY, or x-api-key: KEY", "authentication_error")
+
+
+def _sent_key(request: Request) -> str:
+    """Return the key that a request sends, or an empty text if it sends none.
+
+    It is the token of `Authorization: Bearer`, with the scheme in any case, else `x-api-key`, else the whole
+    of an `Authorization` without a scheme. Another scheme, such as that of a proxy's own users, is no key.
+    """
+    authorization = request.headers.get("authorization", "").strip()
+    scheme, _, token = authorization.partition(" ")
+    if token and scheme.lower() == "bearer":
+        return token.strip()
+    key: str = request.headers.get("x-api-key", "")
+    if key or token:
+        return key
+    return authorization
 
 
 def _refuse_page(request: Request) -> None:

@@ -175,6 +175,22 @@ def test_keys_are_asked_for_and_name_the_source(place):
         assert b"secret-of" not in (place / "log.sqlite").read_bytes()
 
 
+def test_a_key_is_found_whatever_the_case_of_its_scheme_and_beside_another_scheme(place):
+    with client(place, upstreams=None, echo=True, keys={"app": "secret-of-app"}) as c:
+        for headers, status in (
+            ({"authorization": "bearer secret-of-app"}, 200),
+            ({"authorization": "BEARER  secret-of-app"}, 200),
+            ({"authorization": "Basic YTpi", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "Bearer", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "secret-of-app"}, 200),
+            ({"authorization": "Basic secret-of-app"}, 401),
+            ({"authorization": "Bearer wrong", "x-api-key": "secret-of-app"}, 401),
+            ({"authorization": "Bearer"}, 401),
+        ):
+            assert c.get("/v1/models", headers=headers).status_code == status, headers
+
+
 def test_upstream_keys_come_from_the_environment_and_cookies_go_nowhere(place, write_upstreams, monkeypatch):
     class Upstream(BaseHTTPRequestHandler):
         def do_POST(self):
