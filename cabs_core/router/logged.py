@@ -16,7 +16,7 @@ from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.data.events.log import EventLog, check_ends
-from cabs_core.data.events.retention import retract
+from cabs_core.data.events.retention import retract, scores_to_retract
 from cabs_core.data.events.rows import SERVED, CallFacts, Logged
 from cabs_core.router.charges import Prices, is_amount
 from cabs_core.router.learner import Learner
@@ -249,19 +249,45 @@ class LoggedBundle:
                 be taken back at once.
 
         Raises:
-            RouterError: the decision is unknown, or the bundle was saved after it had learnt from it.
+            RouterError: the decision is unknown, or the bundle was saved after it had learnt one of the
+                scores, or had counted the decision that is taken back with them.
         """
-        before = self.manifest.provenance.get("continued", {})
-        logged = self.named(id=decision_id)
-        if before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
-            raise RouterError(
-                f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved "
-                "after it: train and export it again, or roll back to one before it"
-            )
+        self._check_not_in_bundle(self.named(id=decision_id), source=source, row=row)
         scores = retract(self.log, decision_id, source=source, row=row)
         if follow:
             self.follow()
         return len(scores)
+
+    def _check_not_in_bundle(self, logged: Logged, *, source: str | None, row: bool) -> None:
+        """Check that the bundle was not saved after it had learnt what is to be taken back.
+
+        A score that came after the bundle was saved is learnt from the log, whenever its decision was made.
+
+        Args:
+            logged: the decision, or a turn that kept its model.
+            source, row: as of `retract`.
+
+        Raises:
+            RouterError: the bundle was saved after that.
+        """
+        before = self.manifest.provenance.get("continued", {})
+        drawn = logged
+        if logged.kept is not None:
+            drawn = self.log.decision(id=logged.kept) or logged
+        if before.get("log") != self.log.id or drawn.bundle not in self.learner.lineage:
+            return
+        applied = int(before["applied"])
+        scores = scores_to_retract(self.log, logged.id, source=source)
+        if row and logged.seq <= int(before["counted"]):
+            what = f"decision {logged.id!r:.80}"
+        elif any(score.teaches and score.seq <= applied for score in scores):
+            what = f"the score of decision {logged.id!r:.80}"
+        else:
+            return
+        raise RouterError(
+            f"{what} is part of the bundle {self.manifest.id}, which was saved after it: train and export it "
+            "again, or roll back to one before it"
+        )
 
     def finish(self, decision_id: str, *, status: str = "answered", **facts: Unpack[CallFacts]) -> None:
         """Record how the call of a decision ended. A pacer takes the cost into account at once.

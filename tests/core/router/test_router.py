@@ -144,10 +144,11 @@ def test_a_decision_that_the_bundle_was_saved_after_is_not_taken_back_and_a_late
     for d in (last, later):
         router.feedback(d.id, score=1.0)
     counted = router.named(id=last.id).seq
-    router.manifest.provenance["continued"] = {"log": router.log.id, "counted": counted}
-    with pytest.raises(RouterError, match="was saved after it"):
-        router.retract(last.id)
-    assert router.retract(later.id, follow=False) == 1
+    router.manifest.provenance["continued"] = {"log": router.log.id, "counted": counted, "applied": 1}
+    for row in (False, True):
+        with pytest.raises(RouterError, match="was saved after it"):
+            router.retract(last.id, row=row)
+    assert router.retract(later.id, row=True, follow=False) == 1
 
 
 def test_a_router_without_a_budget_tells_what_was_spent_today(router):
