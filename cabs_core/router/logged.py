@@ -168,7 +168,8 @@ class LoggedBundle:
         """Record a score for the decision with a given name, as `feedback` does.
 
         The score of a session, or of a turn that kept its model, is credited to the decision that drew the
-        model. If no cost is given for a session, the cost is the mean cost of that decision's calls.
+        model, for a session that of its last answer. If no cost is given for a session, the cost is the mean
+        cost of that decision's answered calls.
 
         Args:
             score: in [0, 1].
@@ -217,7 +218,7 @@ class LoggedBundle:
         return means.get(logged.arm, 0.0)
 
     def named(self, *, caller: str | None = None, **name: str) -> Logged:
-        """Return the newest decision with a given name.
+        """Return the newest decision with a given name; of a session the newest that answered, if one did.
 
         Args:
             caller: name of a client. Only decisions that this client asked for are looked at, or all if None.

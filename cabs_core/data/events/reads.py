@@ -95,6 +95,9 @@ class EventReads:
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
         """Return the newest decision with an id that was not taken back, or None if there is none.
 
+        Of a session, a decision that failed, was refused or was never used is returned only if the session
+        has no other one, since the conversation is where its last answer came from.
+
         Args:
             caller: key whose decisions are searched, since clients choose ids and two may choose one. None
                 searches all decisions.
@@ -107,7 +110,12 @@ class EventReads:
         if caller is not None:
             sql += " AND d.caller = ?"
         values = (name_of(value),) if caller is None else (name_of(value), caller)
-        row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
+        newest = "ORDER BY d.seq DESC LIMIT 1"
+        row: tuple[Any, ...] = ()
+        if column == "session":
+            answered = f"d.status NOT IN ({', '.join('?' * len(ANSWERLESS))})"
+            row = self._one(f"{sql} AND {answered} {newest}", (*values, *ANSWERLESS))
+        row = row or self._one(f"{sql} {newest}", values)
         if row:
             return logged_of(row)
         return None
@@ -134,10 +142,13 @@ class EventReads:
     def mean_cost(self, decision_id: str) -> float | None:
         """Return the mean cost in USD of the calls of a decision and of the turns that kept its model.
 
-        Return None if no cost is known.
+        Calls that failed, were refused or were never used are left out. Return None if no cost is known.
         """
-        sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
-        (mean,) = self._one(sql, (decision_id, decision_id))
+        sql = (
+            "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0 AND status NOT IN "
+            f"({', '.join('?' * len(ANSWERLESS))})"
+        )
+        (mean,) = self._one(sql, (decision_id, decision_id, *ANSWERLESS))
         if mean is None:
             return None
         return float(mean)

@@ -213,6 +213,35 @@ def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp
     router.close()
 
 
+@pytest.mark.parametrize("status", ["error", "timeout", "refused", "unused"])
+def test_a_session_stays_where_its_last_answer_came_from_though_a_later_turn_failed(make_bundle, status):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1))
+    body = {"messages": [USER], "metadata": {"session_id": "s"}}
+    good, bad = router.arms[:2]
+    first = ask(router, body, available=[good])
+    router.finish(first.id, cost=0.1)
+    body["messages"] = [USER, ANSWER, message("and in Spanish?")]
+    for model in (good, bad):
+        tried = ask(router, body, available=[model])
+        assert (tried.kept == first.id) is (model == good)
+        router.finish(tried.id, status=status, cost=0.3)
+    assert router.feedback_by(session=session_key("s"), score=1.0) == "recorded"
+    [reward] = router.log.rewards()
+    assert (reward.decision_id, reward.turn, reward.cost) == (first.id, None, 0.1)
+    body["messages"] = [USER, CALL, RESULT]
+    again = ask(router, body)
+    assert (again.model, again.kept) == (good, first.id)
+
+
+def test_a_session_without_an_answer_is_its_newest_turn(make_bundle):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1))
+    body = {"messages": [USER], "metadata": {"session_id": "s"}}
+    tried = [ask(router, body, available=[arm]) for arm in router.arms[:2]]
+    for decision in tried:
+        router.finish(decision.id, status="error")
+    assert router.named(session=session_key("s")).id == tried[1].id
+
+
 def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     """Decisions of one conversation are a cluster, those of others and of single requests are their
     prompts'."""
