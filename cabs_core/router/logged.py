@@ -259,6 +259,30 @@ class LoggedBundle:
             self.follow()
         return len(scores)
 
+    def retract_by(
+        self, *, source: str | None = None, follow: bool = True, caller: str | None = None, **name: str
+    ) -> int:
+        """Take back the scores of the decision with a given name, as `retract` does, and return their number.
+
+        The scores of a session are those of all its decisions and turns.
+
+        Args:
+            source, follow: as of `retract`.
+            caller, **name: as of `feedback_by`.
+
+        Raises:
+            RouterError: as of `retract`. No score is taken back then.
+        """
+        scored = [self.named(caller=caller, **name)]
+        if "session" in name:
+            scored = self.log.scored_in(name["session"], caller=caller)
+        for decision in scored:
+            self._check_not_in_bundle(decision, source=source, row=False)
+        count = sum(len(retract(self.log, decision.id, source=source)) for decision in scored)
+        if follow:
+            self.follow()
+        return count
+
     def _check_not_in_bundle(self, logged: Logged, *, source: str | None, row: bool) -> None:
         """Check that the bundle was not saved after it had learnt what is to be taken back.
 

@@ -120,6 +120,21 @@ class EventReads:
             return logged_of(row)
         return None
 
+    def scored_in(self, session: str, *, caller: str | None = None) -> list[Logged]:
+        """Return the decisions of a session that have a score, in order, without those taken back.
+
+        Args:
+            session: hash of the conversation's name.
+            caller: key whose decisions are returned. None returns decisions of all keys.
+        """
+        sql = f"""SELECT {COLUMNS} FROM {FROM} WHERE d.session = ? AND d.retracted = 0
+            AND EXISTS (SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.retracted = 0)"""
+        values = [name_of(session)]
+        if caller is not None:
+            sql = f"{sql} AND d.caller = ?"
+            values = [*values, caller]
+        return [logged_of(row) for row in self._all(f"{sql} ORDER BY d.seq", values)]
+
     def turns_before(self, turn: Logged) -> list[Logged]:
         """Return the last 20 calls before a turn in its session, of the same caller, newest first."""
         caller = "d.caller = ?"
