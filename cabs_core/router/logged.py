@@ -419,7 +419,7 @@ class LoggedBundle:
 
     @property
     def outdated(self) -> bool:
-        """True if a score or a decision was taken back since the learner read the log."""
+        """True if something that the learner read has changed, such as a score that was taken back."""
         return self.log.revision != self.learner.revision
 
     def follow(self, *, again: bool = True) -> int:
@@ -428,7 +428,7 @@ class LoggedBundle:
         The number includes rewards of models that have left, which teach nothing.
 
         Args:
-            again: matters if something was taken back. True then first learns the log again, as
+            again: matters if the learner is `outdated`. True then first learns the log again, as
                 `_learn_again` does. The number leaves out all rewards of that pass, also those that were new.
                 False learns nothing, returns 0 and leaves that to the next call.
         """
@@ -451,7 +451,7 @@ class LoggedBundle:
         """Return a new learner that has caught up with the log in parts.
 
         The learner starts from the bundle, which may have learnt the first rewards of this log before it was
-        saved. If there is a checkpoint since the last retraction, the learner starts from the checkpoint.
+        saved. If there is a checkpoint of the log's revision, the learner starts from the checkpoint.
         Decisions go on meanwhile: after every part the thread sleeps as long as the part took.
         """
         fresh = Learner(self.bundle, self.log, self._learned)

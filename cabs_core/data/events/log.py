@@ -7,7 +7,7 @@ function of its bundle and of this log (`learner`). A row changes when its call 
 taken back (`retention.retract`); only `retention.compact` removes rows. `tallies` are sums that are kept with
 every row, so that no large table has to be counted. `folded` holds which models the removed decisions played.
 `reserved` holds what calls under way may cost (`reservations`). `lease` says which process saves the learnt
-state. `about` holds the log's name, the number of retractions, and the encoders of its bundles.
+state. `about` holds the log's name, the number of its revisions, and the encoders of its bundles.
 
 A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as
 well, which names the decision in `kept` and has no body. Such a row is no draw, so estimates and learning
@@ -39,6 +39,7 @@ from cabs_core.data.events.rows import (
     TYPES,
     body_of,
     name_of,
+    revise,
     tally,
 )
 
@@ -192,6 +193,9 @@ class EventLog(EventReads):
     def finish(self, decision_id: str, *, status: str, **facts: Any) -> None:
         """Record how the call of a decision ended. Do nothing if the log has no such decision.
 
+        The log gets another revision if a later turn of the decision was scored before, since learning from
+        such a score reads the end of the decision's own call.
+
         Args:
             status: how the call ended, such as `answered` or `error`.
             facts: values of `ENDS`. A value of None leaves the column as it is.
@@ -206,16 +210,20 @@ class EventLog(EventReads):
         sets = "".join(f", {name} = ?" for name in given)
 
         def work(run: Run) -> None:
-            sql = "SELECT ts, bundle, arm, status, cost FROM decisions WHERE id = ?"
+            sql = """SELECT ts, bundle, arm, status, cost, EXISTS (
+                SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.teaches = 1 AND r.turn IS NOT NULL)
+                FROM decisions d WHERE id = ?"""
             rows = run(sql, (decision_id,)).fetchall()
             if not rows:
                 return
-            ts, bundle, arm, before, cost = rows[0]
+            ts, bundle, arm, before, cost, is_learnt = rows[0]
             run(f"UPDATE decisions SET status = ?{sets} WHERE id = ?", (status, *given.values(), decision_id))
             new = given.get("cost", cost)
             if status != before or new != cost:
                 tally(run, ts, bundle, arm, before, n=-1, cost=-(cost or 0.0))
                 tally(run, ts, bundle, arm, status, n=1, cost=new or 0.0)
+                if is_learnt:
+                    revise(run)
 
         self.database.transaction(work, append=True)
 

@@ -71,7 +71,9 @@ class EventReads:
 
     @property
     def revision(self) -> int:
-        """Number of retractions. A state that was learnt at another number has to be learnt again."""
+        """Number of changes of what a learner may have read: retractions, and calls of scored decisions whose
+        end came late. A state that was learnt at another number has to be learnt again.
+        """
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def encoders(self) -> dict[str, str]:

@@ -8,7 +8,7 @@ import numpy as np
 from cabs_core.base.errors import UnknownDecision
 from cabs_core.data.events.database import Run
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.events.rows import REWARDS, Reward, reward_of
+from cabs_core.data.events.rows import REWARDS, Reward, revise, reward_of
 
 #: Rows that `compact` removes in one transaction. Others may append between two transactions.
 BATCH = 2_000
@@ -85,7 +85,7 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
         if row:
             run("UPDATE decisions SET retracted = 1 WHERE id = ? OR kept = ?", (decision_id, decision_id))
         if gone or row:
-            run("UPDATE about SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'revision'")
+            revise(run)
         return gone
 
     return log.database.transaction(work, append=True)

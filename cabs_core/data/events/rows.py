@@ -301,6 +301,11 @@ def tally(
     )
 
 
+def revise(run: Run) -> None:
+    """Note that something has changed which a learner may have read, so that learners read the log again."""
+    run("UPDATE about SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'revision'")
+
+
 def name_of(name: str) -> str:
     """Return an id of a client or provider as it is stored.
 
