@@ -17,7 +17,7 @@ from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.data.events.log import EventLog, check_ends
 from cabs_core.data.events.retention import retract, scores_to_retract
-from cabs_core.data.events.rows import SERVED, CallFacts, Logged
+from cabs_core.data.events.rows import NAMED_MODE, SERVED, CallFacts, Logged
 from cabs_core.router.charges import Prices, is_amount
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
@@ -327,11 +327,14 @@ class LoggedBundle:
             RouterError: the cost is no finite number >= 0, or a fact is not of `CallFacts`.
         """
         check_ends(facts)
-        self._spend(facts.get("cost"), status)
+        self._spend(facts.get("cost"), status, routed=True)
         self.log.finish(decision_id, status=status, **facts)
 
-    def _spend(self, cost: float | None, status: str) -> None:
+    def _spend(self, cost: float | None, status: str, *, routed: bool) -> None:
         """Tell the pacer, if there is one, the cost of a call, USD. Do nothing if the cost is None.
+
+        Args:
+            routed: True if the router decided the call.
 
         Raises:
             RouterError: the cost is no finite number >= 0.
@@ -342,7 +345,7 @@ class LoggedBundle:
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")
         if self.pacer is not None:
             with self._lock:
-                self.pacer.spend(cost, answered=status in SERVED)
+                self.pacer.spend(cost, answered=status in SERVED, routed=routed)
 
     def log_call(
         self,
@@ -355,8 +358,9 @@ class LoggedBundle:
     ) -> str:
         """Log a call that this router did not decide, such as one that named its model. Return the row's id.
 
-        Nothing is learnt from the call and no estimate uses it, since its model was not drawn. Budgets count
-        its cost.
+        Nothing is learnt from the call and no estimate uses it, since its model was not drawn. A target per
+        day counts its cost. A target per request does not, since it is one of the requests that the router
+        decides.
 
         Args:
             model: name of the model that was called.
@@ -367,9 +371,9 @@ class LoggedBundle:
             RouterError: as of `finish`.
         """
         check_ends(facts)
-        self._spend(facts.get("cost"), status)
+        self._spend(facts.get("cost"), status, routed=False)
         row = self.undrawn_row(model, None)
-        row |= {"mode": "named", "status": status, "call_id": call_id, "caller": caller, **facts}
+        row |= {"mode": NAMED_MODE, "status": status, "call_id": call_id, "caller": caller, **facts}
         self.log.add_decisions([row])
         return str(row["id"])
 
@@ -408,14 +412,14 @@ class LoggedBundle:
         """Tell the pacer, if there is one, how much was spent today by the log.
 
         Returns:
-            (number of the UTC day since 1970, USD spent on this day).
+            (number of the UTC day since 1970, USD that all calls of this day cost).
         """
         day = int(time.time() // SECONDS_PER_DAY)
-        calls, spent = self.log.totals(day)
+        totals = self.log.totals(day)
         if self.pacer is not None:
             with self._lock:
-                self.pacer.follow(day, calls, spent)
-        return day, spent
+                self.pacer.follow(day, totals)
+        return day, totals.cost + totals.named_cost
 
     @property
     def outdated(self) -> bool:

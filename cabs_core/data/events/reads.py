@@ -17,6 +17,7 @@ from cabs_core.data.events.rows import (
     NAMED,
     REWARDS,
     SERVED,
+    DayTotals,
     Logged,
     Reward,
     embedding_of,
@@ -369,16 +370,23 @@ class EventReads:
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
-    def totals(self, day: int) -> tuple[int, float]:
-        """Return (number of served requests, cost in USD of the calls that ended) of a UTC day.
+    def totals(self, day: int) -> DayTotals:
+        """Return the number and the cost of the calls of a UTC day that ended.
 
         Args:
             day: UTC day, counted from 1970.
         """
         marks = ", ".join("?" * len(SERVED))
-        sql = (
-            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "
-            "tallies WHERE day = ? AND status NOT IN ('decided', 'unused')"
-        )
-        requests, cost = self._one(sql, (*SERVED, day))
-        return int(requests), float(cost)
+
+        def work(run: Run) -> DayTotals:
+            found: list[Any] = []
+            for table in ("tallies", "named_tallies"):
+                sql = f"""SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0),
+                    COALESCE(SUM(cost), 0) FROM {table}
+                    WHERE day = ? AND status NOT IN ('decided', 'unused')"""
+                found += run(sql, (*SERVED, day)).fetchone()
+            calls, cost, named, named_cost = found
+            routed_cost = max(float(cost) - float(named_cost), 0.0)
+            return DayTotals(int(calls) - int(named), routed_cost, int(named), float(named_cost))
+
+        return self.database.transaction(work)
