@@ -27,6 +27,9 @@ ADMIN_KEYS = "CABS_SERVER_ADMIN_KEYS"
 LOCAL = "local"
 #: characters that a key has at least
 _SHORTEST_KEY = 8
+#: an unnamed key in base64 whose end is filled with `=`: 16 bytes at least. What is shorter is rather a name
+#: whose key is missing, as in `app=$KEY` where the variable is not set
+_PADDED_KEY = re.compile(r"[A-Za-z0-9+/_-]{22,}={1,2}")
 _REQUEST_ID = re.compile(r"[\x21-\x7e]{1,128}")
 _WITH_PORT = re.compile(r":\d+$")
 
@@ -75,39 +78,65 @@ class Caller:
 def read_keys(text: str | None, variable: str = KEYS) -> dict[str, str]:
     """Return {name: key} of `name=key,name=key`. One key may stand without a name, and is called `default`.
 
+    A key may end with `=`, with a name and without one.
+
     Args:
         text: value of the environment variable. None or an empty text gives no keys.
         variable: name of the environment variable, for error messages.
 
     Raises:
         RouterError: a key has fewer than 8 characters, or a space or other characters that HTTP headers do
-            not carry, or a name stands twice or is `LOCAL`. No key is in the message.
+            not carry, or a name stands twice, is `LOCAL` or has no key. The message says which entry it is by
+            its number, since what looks like a name may be part of a key.
     """
     keys: dict[str, str] = {}
-    for part in (text or "").split(","):
-        if not part.strip():
-            continue
-        name, separator, key = part.strip().partition("=")
-        if not separator:
-            key = name
-            name = "default"
+    parts = [part.strip() for part in (text or "").split(",")]
+    for number, part in enumerate(filter(None, parts), 1):
+        where = f"{variable}, entry {number}"
+        name, key = _name_and_key(part, where)
         if not (key.isascii() and key.isprintable()) or " " in key:
             raise RouterError(
-                f"{variable}: the key called {name!r} has characters that HTTP headers do not carry: "
-                "letters, digits and signs of ASCII are possible"
+                f"{where}: the key has characters that HTTP headers do not carry: letters, digits and signs "
+                "of ASCII are possible"
             )
-        if len(key) < _SHORTEST_KEY or name in keys:
+        if len(key) < _SHORTEST_KEY:
             raise RouterError(
-                f"{variable}: the key called {name!r} has fewer than {_SHORTEST_KEY} characters, or is named "
-                "twice"
+                f"{where}: the key has fewer than {_SHORTEST_KEY} characters: make a longer one"
+            )
+        if name in keys:
+            raise RouterError(
+                f"{where}: an earlier entry has the same name (a key alone is called default): give each key "
+                "a name of its own, as in name=key"
             )
         if name == LOCAL:
             raise RouterError(
-                f"{variable}: {LOCAL!r} is the name of the callers of a server without keys: call the key by "
+                f"{where}: {LOCAL!r} is the name of the callers of a server without keys: call the key by "
                 "another name"
             )
         keys[name] = key
     return keys
+
+
+def _name_and_key(part: str, where: str) -> tuple[str, str]:
+    """Return the name and the key of an entry `name=key` or `key`. The name of a key alone is `default`.
+
+    Args:
+        where: variable and number of the entry, for the error message.
+
+    Raises:
+        RouterError: nothing but `=` follows the first `=`, and the whole is no key in base64.
+    """
+    name, separator, key = part.partition("=")
+    if not separator:
+        return "default", part
+    if key.strip("="):
+        return name, key
+    if _PADDED_KEY.fullmatch(part) and len(part) % 4 == 0:
+        return "default", part
+    raise RouterError(
+        f"{where}: no key follows its =: write name=key. Is the variable that holds the key set? A key that "
+        "ends with = needs a name if it is short"
+    )
 
 
 @lru_cache(maxsize=256)  # every request asks for the same few names
@@ -136,7 +165,7 @@ def check_host(host: str, keys: dict[str, str]) -> None:
 
 
 def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) -> Caller:
-    """Return the caller of a request, which sends its key as `Authorization: Bearer` or as `x-api-key`.
+    """Return the caller of a request, by the key that it sends (`_sent_key`).
 
     Args:
         keys, admins: {name: key} of callers and of administrators.
@@ -149,13 +178,28 @@ def caller_of(request: Request, keys: dict[str, str], admins: dict[str, str]) ->
         _refuse_proxy(request)
         _refuse_page(request)
         return Caller(LOCAL)
-    bearer = request.headers.get("authorization", "").removeprefix("Bearer ")
-    sent = (bearer or request.headers.get("x-api-key", "")).encode()
+    sent = _sent_key(request).encode()
     for group, admin in ((keys, False), (admins, True)):
         for name, key in group.items():
             if hmac.compare_digest(key.encode(), sent):
                 return Caller(name, admin)
-    raise Refused(401, "expected a key: Authorization: Bearer KEY", "authentication_error")
+    raise Refused(401, "expected a key: Authorization: Bearer KEY, or x-api-key: KEY", "authentication_error")
+
+
+def _sent_key(request: Request) -> str:
+    """Return the key that a request sends, or an empty text if it sends none.
+
+    It is the token of `Authorization: Bearer`, with the scheme in any case, else `x-api-key`, else the whole
+    of an `Authorization` without a scheme. Another scheme, such as that of a proxy's own users, is no key.
+    """
+    authorization = request.headers.get("authorization", "").strip()
+    scheme, _, token = authorization.partition(" ")
+    if token and scheme.lower() == "bearer":
+        return token.strip()
+    key: str = request.headers.get("x-api-key", "")
+    if key or token:
+        return key
+    return authorization
 
 
 def _refuse_page(request: Request) -> None:

@@ -177,6 +177,7 @@ async def _choose_for_conversation(
 async def feedback(request: Request) -> Response:
     """POST /v1/feedback {id, response_id, call_id or session; score, cost, idempotency_key}: record a score.
 
+    A session has one score of a caller, at whichever of its turns it is given.
     The answer has status 409 if the decision has another score under this key (without a key: of this
     caller), or if the key was used for another decision. Nothing is recorded then.
 
@@ -196,7 +197,7 @@ async def feedback(request: Request) -> Response:
         raise RouterError("idempotency_key: expected text")
     caller = caller_in(request)
     router = state.keeper.router
-    logged = await _owned_decision(request, body)
+    logged, name = await _owned_decision(request, body)
     cost = body.get("cost")
     if cost is not None:
         if not state.client_costs:
@@ -204,18 +205,18 @@ async def feedback(request: Request) -> Response:
         check_client_cost(cost, logged.cost, logged.expected_cost)
     result = await state.forwarder.worker.run(
         caller.name,
-        router.feedback,
-        logged.id,
+        partial(router.feedback_by, **name),
         score=body.get("score"),
         cost=cost,
         source=caller.name,
         key=None if key is None else json.dumps([caller.name, key]),
+        caller=caller.owner,
     )
     return JSONResponse(router.about_feedback(result), 409 if result == "conflict" else 200)
 
 
 async def retract(request: Request) -> Response:
-    """POST /v1/feedback/retract: take back the scores that the caller's key gave to a decision.
+    """POST /v1/feedback/retract: take back the scores that the caller's key gave to a decision or a session.
 
     The policy learns again in the background, once for many retractions. The answer waits for the policy at
     most `RELEARN_SECONDS`.
@@ -229,13 +230,14 @@ async def retract(request: Request) -> Response:
     unknown = sorted(set(body) - set(NAMES))
     if unknown:
         raise RouterError(f"unknown field {unknown[0]!r}: expected one of {', '.join(NAMES)}")
-    logged = await _owned_decision(request, body)
+    _, name = await _owned_decision(request, body)
     router = state.keeper.router
-    source = caller_in(request).name
+    caller = caller_in(request)
 
     def take_back() -> tuple[int, int]:
         """Return (number of scores taken back, revision of the log after that)."""
-        return router.retract(logged.id, source=source, follow=False), router.log.revision
+        count = router.retract_by(source=caller.name, follow=False, caller=caller.owner, **name)
+        return count, router.log.revision
 
     retracted, revision = await asyncio.to_thread(take_back)
     end = time.monotonic() + RELEARN_SECONDS
@@ -244,8 +246,10 @@ async def retract(request: Request) -> Response:
     return JSONResponse({"result": "retracted", "scores": retracted})
 
 
-async def _owned_decision(request: Request, body: dict[str, Any]) -> Logged:
-    """Return the decision that a body names. Administrators may name any decision, callers their own.
+async def _owned_decision(request: Request, body: dict[str, Any]) -> tuple[Logged, dict[str, str]]:
+    """Return the decision that a body names, and {field: name} by which the router finds it.
+
+    Administrators may name any decision, callers their own.
 
     Raises:
         UnknownDecision: there is no such decision.
@@ -260,7 +264,7 @@ async def _owned_decision(request: Request, body: dict[str, Any]) -> Logged:
         router = request.app.state.keeper.router
         with suppress(UnknownDecision):
             logged: Logged = await worker.run(caller.name, router.named, caller=caller.owner, **{field: name})
-            return logged
+            return logged, {field: name}
     raise UnknownDecision(field, body[field])
 
 

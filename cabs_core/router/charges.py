@@ -3,9 +3,10 @@
     expected cost = price in x tokens in  +  predicted cost of the tokens out x factor of the model
 
 Tokens in are those of the whole request, so the length of a conversation is paid for and teaches nothing
-about a model. The predicted cost of the tokens out is the cost that the bundle predicts, less its part for
-the prompt. The factor of a model is the mean ratio of paid to predicted cost of the output, with `PRIOR`
-calls of ratio 1 before the first.
+about a model. The score of a later turn, or of a session, teaches what the call of its decision cost alone.
+The predicted cost of the tokens out is the cost that the bundle predicts, less its part for the prompt. The
+factor of a model is the mean ratio of paid to predicted cost of the output, with `PRIOR` calls of ratio 1
+before the first.
 
 One outcome counts at most `LARGEST` times the expected cost, so it moves a factor by less than
 (LARGEST - 1) / (PRIOR + 1) = 14.3 % upwards, and by less than 1 / (PRIOR + 1) = 4.8 % downwards.

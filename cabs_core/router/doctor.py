@@ -58,9 +58,9 @@ def examine(folder: str | Path, log: str | Path | None = None) -> dict[str, Any]
         * `arm_sets`, the models from when on: `since`, `bundle`, `arms`;
         * `answered`, all answered calls and their cost (`bills.all_calls`);
         * `gaps`, recent scores against expected ones, by model (`recent_scores`);
-        * `arms`, one dict per model: `model`, `decisions`, `share` of all decisions, `scored` (decisions with
-          a score), their `mean_score` and `mean_cost` (None without a score), `failed`, `calls`, and `curve`,
-          the mean scores of `PARTS` equal parts of time order;
+        * `arms`, one dict per model, also of those that callers named alone: `model`, `decisions`, `share` of
+          all decisions, `scored` (decisions with a score), their `mean_score` and `mean_cost` (None without a
+          score), `failed`, `calls`, and `curve`, the mean scores of `PARTS` equal parts of time order;
         * `curve`, mean score, cost and utility of the scored decisions in `PARTS` equal parts of time order;
         * `unscored`, decisions whose score is wanted and has not come, and `unscored_old`, those of them that
           are older than `PATIENCE`;
@@ -197,7 +197,7 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     problems = [
         *_lease_problems(lease, events.last_reward(), checkpoint),
         *_score_problems(calls, learns=learns),
-        *_model_problems(rows, calls.all.decisions),
+        *_model_problems(rows, manifest.names, calls.all.decisions),
         *_account_problems(failures),
         *_unpriced(events, manifest.id),
         *_takeover_problems(manifest.id, events, folder, bundles),
@@ -212,7 +212,11 @@ def _examine(manifest: Manifest, events: EventLog, folder: Path) -> dict[str, An
     count, spent, fixed = saved(events, manifest.id, manifest.fallback)
     saving = {"calls": count, "usd": spent, "fixed_usd": fixed, "model": manifest.fallback}
     scored = len(calls.all.scores)
-    reaches = [reach_of(name, model.weights, model.scores, scored) for name, model in calls.models.items()]
+    # a model that callers name alone is none that the router could choose
+    reaches = [
+        reach_of(name, calls.models[name].weights, calls.models[name].scores, scored)
+        for name in manifest.names
+    ]
     return {
         "bundle": manifest.id,
         "pool": manifest.pool,
@@ -286,19 +290,20 @@ def _score_problems(calls: _Calls, *, learns: bool) -> list[str]:
     return []
 
 
-def _model_problems(rows: Sequence[dict[str, Any]], decisions: int) -> list[str]:
+def _model_problems(rows: Sequence[dict[str, Any]], names: Sequence[str], decisions: int) -> list[str]:
     """Return a sentence for each model that was never played, or that failed in most of its calls.
 
-    A model counts as never played if all models together have at least 50 decisions for each model in the
-    rows. Failures count from 20 calls of the model on.
+    Only a model of the router can be played. It counts as never played if all models together have at least
+    50 decisions for each model of the router. Failures count from 20 calls of the model on, whoever chose it.
 
     Args:
         rows: rows of `arms` in the report.
+        names: names of the router's models.
         decisions: number of decisions of all models.
     """
     problems = []
     for row in rows:
-        if decisions >= 50 * len(rows) and row["decisions"] == 0:
+        if row["model"] in names and decisions >= 50 * len(names) and row["decisions"] == 0:
             problems.append(f"{row['model']} was never played: the log says nothing about it")
         if row["calls"] >= 20 and row["failed"] > row["calls"] / 2:
             problems.append(f"more than half of the calls of {row['model']} failed")

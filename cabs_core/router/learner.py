@@ -4,10 +4,11 @@
     learner.catch_up()      # apply what is new in the log, in order
     learner.save()          # a checkpoint: the policy and how far it has read, in one atomic step
 
-A learner never decides. If a score or a row was taken back after a checkpoint (`EventLog.revision`), a new
-learner starts from the bundle instead. Learners in several processes that read the same log hold the same
-state, byte for byte: a checkpoint only shortens the way there. Rewards are applied in the order of their
-numbers, each once, because the number of the last one is saved with the state.
+A learner never decides. If something that it had read has changed after a checkpoint (`EventLog.revision`),
+such as a score that was taken back, a new learner starts from the bundle instead. Learners in several
+processes that read the same log hold the same state, byte for byte: a checkpoint only shortens the way there.
+Rewards are applied in the order of their numbers, each once, because the number of the last one is saved with
+the state.
 """
 
 import json
@@ -23,7 +24,7 @@ from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.errors import ProvenanceError
 from cabs_core.base.utility import clipped_utility
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.events.rows import Logged
+from cabs_core.data.events.rows import SERVED, Logged, Reward
 from cabs_core.router.charges import CostFactors
 from cabs_core.router.guarded import Lead, initial_lead
 from cabs_core.router.loaded import Bundle
@@ -72,7 +73,7 @@ class Learner:
     def _restore(self) -> None:
         """Start from the checkpoint of this bundle and log, or from the bundle if there is none.
 
-        The bundle is also the start if something was taken back from the log after the checkpoint.
+        The bundle is also the start if something in the log has changed after the checkpoint.
 
         Raises:
             ProvenanceError: there is a checkpoint that cannot be read, or it is of another bundle or log.
@@ -94,7 +95,7 @@ class Learner:
             data = json.loads(path.read_text(encoding="utf-8"))
             if data["format"] != FORMAT or data["bundle"] != self.manifest.id or data["log"] != log:
                 raise ValueError(f"format {data['format']!r}, bundle {data['bundle']!r}, log {data['log']!r}")
-            if int(data["revision"]) != self.revision:  # it may hold a score that was taken back since
+            if int(data["revision"]) != self.revision:  # it may hold what has changed since
                 self._start_from_bundle(before, log)
                 return
             self.last_decision = int(data["counted"])
@@ -148,7 +149,7 @@ class Learner:
                     self.policy.algorithm.count(arm)
             self.last_decision = last
             for logged, reward in lessons:
-                self._learn(logged, reward.score, reward.cost)
+                self._learn(logged, reward)
             self.last_reward = applied
             taught += len(lessons)
             self.learnt += len(lessons)
@@ -160,32 +161,40 @@ class Learner:
                 break
         return taught
 
-    def _learn(self, logged: Logged, score: float, cost: float) -> None:
+    def _learn(self, logged: Logged, reward: Reward) -> None:
         """Teach the policy, the cost factors and the lead one reward.
 
         A reward of a model that has left teaches nothing. A reward of a decision that was not marked to be
         scored (`Logged.marked` is False) does not teach the lead.
 
+        The cost of a reward of a later turn pays for a conversation, whose length says nothing about the
+        model. Only the lead learns it. The policy and the factors learn what the decision's own call cost.
+
         Args:
             logged: the decision.
-            score: in [0, 1].
-            cost: USD of the call.
         """
         decision = Decision.from_dict(json.loads(logged.decision))
         names = self.manifest.names
         if decision.arm_name not in names:
             return
         arm = names.index(decision.arm_name)
-        taught_cost = cost
+        paid = _own_cost(logged, reward)
+        taught_cost = paid
         if logged.output_cost is not None and logged.input_cost is not None:
-            self.cost_factors.learn(arm, cost - logged.input_cost, logged.output_cost)
+            if paid is not None:
+                self.cost_factors.learn(arm, paid - logged.input_cost, logged.output_cost)
             # a policy that corrects costs itself would correct what the factors have corrected already
             if self.policy.algorithm.corrects_costs and logged.expected_cost is not None:
                 taught_cost = logged.expected_cost
-        self.policy.update(decision, score, taught_cost, deltas=self._deltas(logged, decision, score))
+        if taught_cost is None:
+            taught_cost = logged.expected_cost
+        if taught_cost is None:
+            taught_cost = float(self.manifest.arms[arm]["mean_cost"])
+        deltas = self._deltas(logged, decision, reward.score)
+        self.policy.update(decision, reward.score, taught_cost, deltas=deltas)
         if logged.marked is False:  # nobody knows how probable this score was, so it compares nothing
             return
-        utility = float(clipped_utility(score, cost, logged.rho))
+        utility = float(clipped_utility(reward.score, reward.cost, logged.rho))
         if self.manifest.fallback in decision.arms:
             fallback = decision.arms.index(self.manifest.fallback)
             self.lead.learn(decision.arm, fallback, logged.target, decision.pmf, utility)
@@ -248,3 +257,15 @@ class Learner:
             return bool(stored["bundle"] == self.manifest.id) and position > (self.revision, self.last_reward)
         except (OSError, ValueError, KeyError, TypeError):
             return False
+
+
+def _own_cost(logged: Logged, reward: Reward) -> float | None:
+    """Return the cost in USD of the call of a decision, without later turns that kept its model.
+
+    Return None if the reward is of a later turn, and the call did not answer or its cost is not known.
+    """
+    if reward.turn is None:
+        return reward.cost
+    if logged.status in SERVED:
+        return logged.cost
+    return None

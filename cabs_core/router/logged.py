@@ -16,8 +16,8 @@ from cabs_core.base.hashing import prompt_hash
 from cabs_core.base.units import SECONDS_PER_DAY
 from cabs_core.data.endpoints.usage import MOST_CALL_USD
 from cabs_core.data.events.log import EventLog, check_ends
-from cabs_core.data.events.retention import retract
-from cabs_core.data.events.rows import SERVED, CallFacts, Logged
+from cabs_core.data.events.retention import retract, scores_to_retract
+from cabs_core.data.events.rows import NAMED_MODE, SERVED, CallFacts, Logged
 from cabs_core.router.charges import Prices, is_amount
 from cabs_core.router.learner import Learner
 from cabs_core.router.loaded import Bundle
@@ -168,7 +168,8 @@ class LoggedBundle:
         """Record a score for the decision with a given name, as `feedback` does.
 
         The score of a session, or of a turn that kept its model, is credited to the decision that drew the
-        model. If no cost is given for a session, the cost is the mean cost of that decision's calls.
+        model, for a session that of its last answer. If no cost is given for a session, the cost is the mean
+        cost of that decision's answered calls.
 
         Args:
             score: in [0, 1].
@@ -217,7 +218,7 @@ class LoggedBundle:
         return means.get(logged.arm, 0.0)
 
     def named(self, *, caller: str | None = None, **name: str) -> Logged:
-        """Return the newest decision with a given name.
+        """Return the newest decision with a given name; of a session the newest that answered, if one did.
 
         Args:
             caller: name of a client. Only decisions that this client asked for are looked at, or all if None.
@@ -249,19 +250,69 @@ class LoggedBundle:
                 be taken back at once.
 
         Raises:
-            RouterError: the decision is unknown, or the bundle was saved after it had learnt from it.
+            RouterError: the decision is unknown, or the bundle was saved after it had learnt one of the
+                scores, or had counted the decision that is taken back with them.
         """
-        before = self.manifest.provenance.get("continued", {})
-        logged = self.named(id=decision_id)
-        if before.get("log") == self.log.id and logged.seq <= int(before["counted"]):
-            raise RouterError(
-                f"decision {decision_id!r:.80} is part of the bundle {self.manifest.id}, which was saved "
-                "after it: train and export it again, or roll back to one before it"
-            )
+        self._check_not_in_bundle(self.named(id=decision_id), source=source, row=row)
         scores = retract(self.log, decision_id, source=source, row=row)
         if follow:
             self.follow()
         return len(scores)
+
+    def retract_by(
+        self, *, source: str | None = None, follow: bool = True, caller: str | None = None, **name: str
+    ) -> int:
+        """Take back the scores of the decision with a given name, as `retract` does, and return their number.
+
+        The scores of a session are those of all its decisions and turns.
+
+        Args:
+            source, follow: as of `retract`.
+            caller, **name: as of `feedback_by`.
+
+        Raises:
+            RouterError: as of `retract`. No score is taken back then.
+        """
+        scored = [self.named(caller=caller, **name)]
+        if "session" in name:
+            scored = self.log.scored_in(name["session"], caller=caller)
+        for decision in scored:
+            self._check_not_in_bundle(decision, source=source, row=False)
+        count = sum(len(retract(self.log, decision.id, source=source)) for decision in scored)
+        if follow:
+            self.follow()
+        return count
+
+    def _check_not_in_bundle(self, logged: Logged, *, source: str | None, row: bool) -> None:
+        """Check that the bundle was not saved after it had learnt what is to be taken back.
+
+        A score that came after the bundle was saved is learnt from the log, whenever its decision was made.
+
+        Args:
+            logged: the decision, or a turn that kept its model.
+            source, row: as of `retract`.
+
+        Raises:
+            RouterError: the bundle was saved after that.
+        """
+        before = self.manifest.provenance.get("continued", {})
+        drawn = logged
+        if logged.kept is not None:
+            drawn = self.log.decision(id=logged.kept) or logged
+        if before.get("log") != self.log.id or drawn.bundle not in self.learner.lineage:
+            return
+        applied = int(before["applied"])
+        scores = scores_to_retract(self.log, logged.id, source=source)
+        if row and logged.seq <= int(before["counted"]):
+            what = f"decision {logged.id!r:.80}"
+        elif any(score.teaches and score.seq <= applied for score in scores):
+            what = f"the score of decision {logged.id!r:.80}"
+        else:
+            return
+        raise RouterError(
+            f"{what} is part of the bundle {self.manifest.id}, which was saved after it: train and export it "
+            "again, or roll back to one before it"
+        )
 
     def finish(self, decision_id: str, *, status: str = "answered", **facts: Unpack[CallFacts]) -> None:
         """Record how the call of a decision ended. A pacer takes the cost into account at once.
@@ -276,11 +327,14 @@ class LoggedBundle:
             RouterError: the cost is no finite number >= 0, or a fact is not of `CallFacts`.
         """
         check_ends(facts)
-        self._spend(facts.get("cost"), status)
+        self._spend(facts.get("cost"), status, routed=True)
         self.log.finish(decision_id, status=status, **facts)
 
-    def _spend(self, cost: float | None, status: str) -> None:
+    def _spend(self, cost: float | None, status: str, *, routed: bool) -> None:
         """Tell the pacer, if there is one, the cost of a call, USD. Do nothing if the cost is None.
+
+        Args:
+            routed: True if the router decided the call.
 
         Raises:
             RouterError: the cost is no finite number >= 0.
@@ -291,7 +345,7 @@ class LoggedBundle:
             raise RouterError(f"cost {cost!r:.60}: expected a finite number >= 0")
         if self.pacer is not None:
             with self._lock:
-                self.pacer.spend(cost, answered=status in SERVED)
+                self.pacer.spend(cost, answered=status in SERVED, routed=routed)
 
     def log_call(
         self,
@@ -304,8 +358,9 @@ class LoggedBundle:
     ) -> str:
         """Log a call that this router did not decide, such as one that named its model. Return the row's id.
 
-        Nothing is learnt from the call and no estimate uses it, since its model was not drawn. Budgets count
-        its cost.
+        Nothing is learnt from the call and no estimate uses it, since its model was not drawn. A target per
+        day counts its cost. A target per request does not, since it is one of the requests that the router
+        decides.
 
         Args:
             model: name of the model that was called.
@@ -316,9 +371,9 @@ class LoggedBundle:
             RouterError: as of `finish`.
         """
         check_ends(facts)
-        self._spend(facts.get("cost"), status)
+        self._spend(facts.get("cost"), status, routed=False)
         row = self.undrawn_row(model, None)
-        row |= {"mode": "named", "status": status, "call_id": call_id, "caller": caller, **facts}
+        row |= {"mode": NAMED_MODE, "status": status, "call_id": call_id, "caller": caller, **facts}
         self.log.add_decisions([row])
         return str(row["id"])
 
@@ -357,18 +412,18 @@ class LoggedBundle:
         """Tell the pacer, if there is one, how much was spent today by the log.
 
         Returns:
-            (number of the UTC day since 1970, USD spent on this day).
+            (number of the UTC day since 1970, USD that all calls of this day cost).
         """
         day = int(time.time() // SECONDS_PER_DAY)
-        calls, spent = self.log.totals(day)
+        totals = self.log.totals(day)
         if self.pacer is not None:
             with self._lock:
-                self.pacer.follow(day, calls, spent)
-        return day, spent
+                self.pacer.follow(day, totals)
+        return day, totals.cost + totals.named_cost
 
     @property
     def outdated(self) -> bool:
-        """True if a score or a decision was taken back since the learner read the log."""
+        """True if something that the learner read has changed, such as a score that was taken back."""
         return self.log.revision != self.learner.revision
 
     def follow(self, *, again: bool = True) -> int:
@@ -377,7 +432,7 @@ class LoggedBundle:
         The number includes rewards of models that have left, which teach nothing.
 
         Args:
-            again: matters if something was taken back. True then first learns the log again, as
+            again: matters if the learner is `outdated`. True then first learns the log again, as
                 `_learn_again` does. The number leaves out all rewards of that pass, also those that were new.
                 False learns nothing, returns 0 and leaves that to the next call.
         """
@@ -400,7 +455,7 @@ class LoggedBundle:
         """Return a new learner that has caught up with the log in parts.
 
         The learner starts from the bundle, which may have learnt the first rewards of this log before it was
-        saved. If there is a checkpoint since the last retraction, the learner starts from the checkpoint.
+        saved. If there is a checkpoint of the log's revision, the learner starts from the checkpoint.
         Decisions go on meanwhile: after every part the thread sleeps as long as the part took.
         """
         fresh = Learner(self.bundle, self.log, self._learned)

@@ -12,6 +12,10 @@ changes nothing. The target is a mean and no limit; a limit is `server.cap`.
 A target below what calls cost at the highest rho cannot be met. `Pacer.problem` says so, before traffic from
 the replay and with traffic from what was spent at that rho. The allowance of a call is the target per
 request, or the part of a day's target that accrued since the call before.
+
+A target per request is one of the requests that the router decides, so calls that it does not decide, such as
+embeddings and calls that name their model, count for nothing. A target per day is one of all spending, so
+their cost counts, but a debt is counted in calls of the router.
 """
 
 from __future__ import annotations
@@ -25,6 +29,7 @@ import numpy as np
 
 from cabs_core.base.errors import RouterError
 from cabs_core.base.units import SECONDS_PER_DAY, money
+from cabs_core.data.events.rows import DayTotals
 from cabs_core.router.bundle import Manifest
 from cabs_core.router.options import RouterOptions
 
@@ -98,17 +103,20 @@ class _Totals:
     """Calls that answered, what all calls cost, and what the budget allowed for them.
 
     Attributes:
-        calls: number of calls that answered.
+        calls: number of calls of the router's choice that answered.
+        named: number of other calls that answered.
         spent, allowed: USD.
     """
 
     calls: int = 0
+    named: int = 0
     spent: float = 0.0
     allowed: float = 0.0
 
-    def add(self, calls: int, spent: float, allowed: float) -> None:
+    def add(self, calls: int, named: int, spent: float, allowed: float = 0.0) -> None:
         """Add calls that answered, their cost in USD and their allowance in USD."""
         self.calls += calls
+        self.named += named
         self.spent += spent
         self.allowed += allowed
 
@@ -125,7 +133,7 @@ class Pacer:
         level: the rho that would hold without debt.
         high: largest rho.
         calls, spent, allowed: totals since the process started, with those that `follow` took over from the
-            log: calls that answered, USD spent, USD allowed.
+            log: calls of the router's choice that answered, USD spent, USD allowed.
     """
 
     def __init__(self, budget: Budget, *, clock: Callable[[], float] = time.time):
@@ -187,12 +195,12 @@ class Pacer:
 
     @property
     def calls(self) -> int:
-        """Number of calls that answered."""
+        """Number of calls of the router's choice that answered."""
         return self._totals.calls
 
     @property
     def spent(self) -> float:
-        """USD that all calls cost."""
+        """USD that the calls cost which the target counts."""
         return self._totals.spent
 
     @property
@@ -200,7 +208,7 @@ class Pacer:
         """USD that the budget allowed so far."""
         return self._totals.allowed
 
-    def spend(self, cost: float, *, answered: bool = True) -> float:
+    def spend(self, cost: float, *, answered: bool = True, routed: bool = True) -> float:
         """Count the cost of a call, and return the rho of the next request.
 
         Args:
@@ -208,12 +216,17 @@ class Pacer:
             answered: True if the call answered its request. A target per request allows money for such calls
                 alone, since another attempt answers the request otherwise. A target per day accrues with
                 time.
+            routed: True if the router decided the call. A target per request does not count other calls.
         """
+        if not routed and self.budget.per_request is not None:
+            return self.rho
         self._begin_day(int(self._clock() // SECONDS_PER_DAY))
-        self._today.add(int(answered), cost, 0.0)
-        return self._add(cost, int(answered))
+        calls = int(answered and routed)
+        named = int(answered and not routed)
+        self._today.add(calls, named, cost)
+        return self._add(cost, calls, named)
 
-    def follow(self, day: int, calls: int, spent: float) -> None:
+    def follow(self, day: int, totals: DayTotals) -> None:
         """Take over the totals of the log for a day, so that the spending of other processes counts as well.
 
         Totals of an earlier day, or with no more calls than this process knows of the day, change nothing. If
@@ -223,18 +236,25 @@ class Pacer:
 
         Args:
             day: UTC day, counted from 1970.
-            calls: number of calls that answered on that day.
-            spent: USD on that day.
+            totals: totals of that day.
         """
+        named = totals.named
+        spent = totals.cost + totals.named_cost
+        if self.budget.per_request is not None:
+            named = 0
+            spent = totals.cost
         self._begin_day(day)
-        if day != self._day or calls <= self._today.calls:  # this process knows calls that the log lacks yet
+        today = self._today
+        # this process knows calls that the log lacks yet
+        if day != self._day or totals.requests + named <= today.calls + today.named:
             return
-        if self.calls == 0 and self.budget.per_day is not None:
+        if self._totals.calls + self._totals.named == 0 and self.budget.per_day is not None:
             self._last = min(self._last, day * SECONDS_PER_DAY)
-        more_calls = calls - self._today.calls
-        more_spent = max(spent - self._today.spent, 0.0)
-        self._today = _Totals(calls, max(spent, self._today.spent))
-        self._add(more_spent, more_calls)
+        more_calls = max(totals.requests - today.calls, 0)
+        more_named = max(named - today.named, 0)
+        more_spent = max(spent - today.spent, 0.0)
+        today.add(more_calls, more_named, more_spent)
+        self._add(more_spent, more_calls, more_named)
 
     def resume(self, rho: float | None) -> None:
         """Continue at the rho of the last decision before a restart. None changes nothing."""
@@ -273,14 +293,14 @@ class Pacer:
             self._day = day
             self._today = _Totals()
 
-    def _add(self, cost: float, calls: int) -> float:
-        """Count costs and calls, and return the new rho."""
+    def _add(self, cost: float, calls: int, named: int) -> float:
+        """Count costs, calls and other calls, and return the new rho."""
         allowance = self._allowance(calls)
         if self.rho < self.high:
             self._at_highest_rho = _Totals()
         else:
-            self._at_highest_rho.add(calls, cost, allowance)
-        self._totals.add(calls, cost, allowance)
+            self._at_highest_rho.add(calls, named, cost, allowance)
+        self._totals.add(calls, named, cost, allowance)
         debt = (self.spent - self.allowed) / self._usual_cost()
         if self._resumed is None:
             self.level = self._within(self.level + DRIFT * self.gain * debt)

@@ -179,7 +179,7 @@ def _call_that_made_state(router: Router, request: ChatRequest, caller: str | No
     if request.key is None or (request.derived and not request.is_continued):
         return None
     last = router.log.decision(session=request.key, caller=caller)
-    if last is None or last.status in SERVED:
+    if last is None or last.status in SERVED:  # else it is under way, or the session has no answer yet
         return last
     return next((row for row in router.log.turns_before(last) if row.status in SERVED), None)
 
@@ -188,6 +188,8 @@ def _earlier_turns(
     router: Router, request: ChatRequest, caller: str | None
 ) -> tuple[str | None, list[Logged]]:
     """Return the session of a request, and the turns whose model it may keep, best first.
+
+    The last turn is the last one that answered, if any did: a model that failed has no cache to lose.
 
     The session is that of the earlier response if the request names one and has no key but a derived one. The
     session is None if the request has no key at all. There are no turns if the option `sticky` forbids to
@@ -220,7 +222,7 @@ def _failed_kept_step(router: Router, request: ChatRequest, last: Logged) -> Log
     None if there is no such step, or if the step's model has left the router.
 
     Args:
-        last: the last turn of the session.
+        last: the last turn of the session that answered.
     """
     if not request.in_tools or last.kept is not None or last.call_id is None:
         return None

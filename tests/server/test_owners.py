@@ -78,6 +78,47 @@ def test_the_same_names_of_two_keys_are_two_decisions(keyed):
     assert [s.json()["kept"] for s in sessions] == [None, None]
 
 
+def ask_in_session(c, key, text):
+    """A turn of the key's session `mine`; its row."""
+    tool = {"role": "tool", "tool_call_id": "t", "content": text}
+    messages = [{"role": "user", "content": "a question"}, *[tool] * bool(text)]
+    body = {"model": "cabs", "messages": messages}
+    answer = c.post("/v1/chat/completions", json=body, headers={**key, "x-session-id": "mine"})
+    settle(c)
+    return log_of(c).decision(id=answer.headers["x-cabs-decision"])
+
+
+def test_a_session_has_one_score_and_all_its_scores_are_taken_back(keyed):
+    mine = {"session": "mine"}
+
+    def feedback(key, path="", **body):
+        answer = keyed.post(f"/v1/feedback{path}", json={**mine, **body}, headers=key)
+        return answer.status_code, answer.json()
+
+    first = ask_in_session(keyed, ALICE, "")
+    ask_in_session(keyed, BOB, "")
+    assert feedback(ALICE, score=0.0)[0] == feedback(BOB, score=0.5)[0] == 200
+    later = ask_in_session(keyed, ALICE, "42")
+    assert later.kept == first.id
+    assert feedback(ALICE, score=1.0) == (409, {"result": "conflict"})
+    assert feedback(ALICE, score=0.0)[1] == {"result": "duplicate"}
+    assert feedback(ALICE, "/retract")[1] == {"result": "retracted", "scores": 1}
+    run = log_of(keyed).database.transaction
+    run(lambda r: r("UPDATE decisions SET cost = 3.0 WHERE id = ?", (later.id,)), append=True)
+    run(lambda r: r("UPDATE decisions SET cost = 1.0 WHERE id = ?", (first.id,)), append=True)
+    assert feedback(ALICE, score=1.0)[0] == 200
+    assert keyed.post("/v1/feedback", json={"id": later.id, "score": 0.0}, headers=BOSS).is_success
+    rewards = log_of(keyed).rewards()
+    assert [(r.source, r.score, r.teaches) for r in rewards] == [
+        ("bob", 0.5, True),
+        ("alice", 1.0, True),
+        ("boss", 0.0, False),
+    ]
+    assert rewards[1].cost == 2.0  # the mean of the decision's calls
+    assert feedback(ALICE, "/retract")[1]["scores"] == 1  # that of another key stays, and teaches
+    assert [(r.source, r.teaches) for r in log_of(keyed).rewards()] == [("bob", True), ("boss", True)]
+
+
 def test_turns_are_looked_up_with_their_caller_in_python_too(router):
     first = route_conversation(router, ChatRequest("a question", key="k", derived=True), caller="alice")
     router.finish(first.id, response_id="r1")

@@ -23,7 +23,7 @@ from cabs_core.data.events.log import EventLog
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.promotion import promote
 from cabs_core.router.router import Router
-from cabs_server.callers import check_host, read_keys
+from cabs_server.callers import KEYS, check_host, read_keys
 from tests.servers import free_port
 
 
@@ -175,6 +175,22 @@ def test_keys_are_asked_for_and_name_the_source(place):
         assert b"secret-of" not in (place / "log.sqlite").read_bytes()
 
 
+def test_a_key_is_found_whatever_the_case_of_its_scheme_and_beside_another_scheme(place):
+    with client(place, upstreams=None, echo=True, keys={"app": "secret-of-app"}) as c:
+        for headers, status in (
+            ({"authorization": "bearer secret-of-app"}, 200),
+            ({"authorization": "BEARER  secret-of-app"}, 200),
+            ({"authorization": "Basic YTpi", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "Bearer", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "", "x-api-key": "secret-of-app"}, 200),
+            ({"authorization": "secret-of-app"}, 200),
+            ({"authorization": "Basic secret-of-app"}, 401),
+            ({"authorization": "Bearer wrong", "x-api-key": "secret-of-app"}, 401),
+            ({"authorization": "Bearer"}, 401),
+        ):
+            assert c.get("/v1/models", headers=headers).status_code == status, headers
+
+
 def test_upstream_keys_come_from_the_environment_and_cookies_go_nowhere(place, write_upstreams, monkeypatch):
     class Upstream(BaseHTTPRequestHandler):
         def do_POST(self):
@@ -240,6 +256,23 @@ def test_hosts_and_keys():
         with pytest.raises(RouterError) as error:
             read_keys(bad)
         assert "1234567" not in str(error.value)
+
+
+def test_a_key_may_end_with_equals_signs_and_no_message_shows_a_part_of_a_key():
+    padded = "c2VjcmV0LWtleS1vZi1tZQ=="
+    assert read_keys(padded) == {"default": padded}
+    assert read_keys(f"app={padded}, b=abcdefg=") == {"app": padded, "b": "abcdefg="}
+    for bad, number in (
+        ("secretsecret=", 1),  # a name whose variable is not set, or a short key
+        ("secretsecret==,a=12345678", 1),
+        ("a=12345678,secretsecret=x", 2),
+        ("a=12345678,secretsecret=1234567é", 2),
+        (f"{padded}, {padded[:-2]}", 2),
+        ("secretsecret=12345678,secretsecret=12345679", 2),
+    ):
+        with pytest.raises(RouterError, match=f"{KEYS}, entry {number}: ") as error:
+            read_keys(bad)
+        assert not any(part in str(error.value) for part in ("secretsecret", "1234567", padded[:-2])), bad
 
 
 def test_a_promoted_bundle_is_picked_up_and_a_damaged_one_is_not(place, make_bundle):

@@ -5,9 +5,10 @@ PostgreSQL.
 parts of a decision that learning and explanations need and counting does not. A router's learnt state is a
 function of its bundle and of this log (`learner`). A row changes when its call ends (`finish`) and when it is
 taken back (`retention.retract`); only `retention.compact` removes rows. `tallies` are sums that are kept with
-every row, so that no large table has to be counted. `folded` holds which models the removed decisions played.
-`reserved` holds what calls under way may cost (`reservations`). `lease` says which process saves the learnt
-state. `about` holds the log's name, the number of retractions, and the encoders of its bundles.
+every row, so that no large table has to be counted; `named_tallies` are those of calls that no router
+decided. `folded` holds which models the removed decisions played. `reserved` holds what calls under way may
+cost (`reservations`). `lease` says which process saves the learnt state. `about` holds the log's name, the
+number of its revisions, and the encoders of its bundles.
 
 A decision that draws a model is one row. A later turn of its conversation that keeps the model is a row as
 well, which names the decision in `kept` and has no body. Such a row is no draw, so estimates and learning
@@ -39,6 +40,7 @@ from cabs_core.data.events.rows import (
     TYPES,
     body_of,
     name_of,
+    revise,
     tally,
 )
 
@@ -185,12 +187,15 @@ class EventLog(EventReads):
                 if row.get("kept") is None:
                     run(_ADD_BODY, [added[0][0], *body_of(row)])
                 facts = [values[name] for name in ("ts", "bundle", "arm", "status")]
-                tally(run, *facts, n=1, cost=values.get("cost") or 0.0)
+                tally(run, *facts, mode=values["mode"], n=1, cost=values.get("cost") or 0.0)
 
         self.database.transaction(work, append=True)
 
     def finish(self, decision_id: str, *, status: str, **facts: Any) -> None:
         """Record how the call of a decision ended. Do nothing if the log has no such decision.
+
+        The log gets another revision if a later turn of the decision was scored before, since learning from
+        such a score reads the end of the decision's own call.
 
         Args:
             status: how the call ended, such as `answered` or `error`.
@@ -206,16 +211,20 @@ class EventLog(EventReads):
         sets = "".join(f", {name} = ?" for name in given)
 
         def work(run: Run) -> None:
-            sql = "SELECT ts, bundle, arm, status, cost FROM decisions WHERE id = ?"
+            sql = """SELECT ts, bundle, arm, status, cost, mode, EXISTS (
+                SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.teaches = 1 AND r.turn IS NOT NULL)
+                FROM decisions d WHERE id = ?"""
             rows = run(sql, (decision_id,)).fetchall()
             if not rows:
                 return
-            ts, bundle, arm, before, cost = rows[0]
+            ts, bundle, arm, before, cost, mode, is_learnt = rows[0]
             run(f"UPDATE decisions SET status = ?{sets} WHERE id = ?", (status, *given.values(), decision_id))
             new = given.get("cost", cost)
             if status != before or new != cost:
-                tally(run, ts, bundle, arm, before, n=-1, cost=-(cost or 0.0))
-                tally(run, ts, bundle, arm, status, n=1, cost=new or 0.0)
+                tally(run, ts, bundle, arm, before, mode=mode, n=-1, cost=-(cost or 0.0))
+                tally(run, ts, bundle, arm, status, mode=mode, n=1, cost=new or 0.0)
+                if is_learnt:
+                    revise(run)
 
         self.database.transaction(work, append=True)
 

@@ -17,6 +17,7 @@ from cabs_core.data.events.rows import (
     NAMED,
     REWARDS,
     SERVED,
+    DayTotals,
     Logged,
     Reward,
     embedding_of,
@@ -71,7 +72,9 @@ class EventReads:
 
     @property
     def revision(self) -> int:
-        """Number of retractions. A state that was learnt at another number has to be learnt again."""
+        """Number of changes of what a learner may have read: retractions, and calls of scored decisions whose
+        end came late. A state that was learnt at another number has to be learnt again.
+        """
         return int(self._one("SELECT value FROM about WHERE name = 'revision'")[0])
 
     def encoders(self) -> dict[str, str]:
@@ -95,6 +98,9 @@ class EventReads:
     def decision(self, *, caller: str | None = None, **where: str) -> Logged | None:
         """Return the newest decision with an id that was not taken back, or None if there is none.
 
+        Of a session, a decision that failed, was refused or was never used is returned only if the session
+        has no other one, since the conversation is where its last answer came from.
+
         Args:
             caller: key whose decisions are searched, since clients choose ids and two may choose one. None
                 searches all decisions.
@@ -107,10 +113,30 @@ class EventReads:
         if caller is not None:
             sql += " AND d.caller = ?"
         values = (name_of(value),) if caller is None else (name_of(value), caller)
-        row = self._one(f"{sql} ORDER BY d.seq DESC LIMIT 1", values)
+        newest = "ORDER BY d.seq DESC LIMIT 1"
+        row: tuple[Any, ...] = ()
+        if column == "session":
+            answered = f"d.status NOT IN ({', '.join('?' * len(ANSWERLESS))})"
+            row = self._one(f"{sql} AND {answered} {newest}", (*values, *ANSWERLESS))
+        row = row or self._one(f"{sql} {newest}", values)
         if row:
             return logged_of(row)
         return None
+
+    def scored_in(self, session: str, *, caller: str | None = None) -> list[Logged]:
+        """Return the decisions of a session that have a score, in order, without those taken back.
+
+        Args:
+            session: hash of the conversation's name.
+            caller: key whose decisions are returned. None returns decisions of all keys.
+        """
+        sql = f"""SELECT {COLUMNS} FROM {FROM} WHERE d.session = ? AND d.retracted = 0
+            AND EXISTS (SELECT 1 FROM rewards r WHERE r.decision_id = d.id AND r.retracted = 0)"""
+        values = [name_of(session)]
+        if caller is not None:
+            sql = f"{sql} AND d.caller = ?"
+            values = [*values, caller]
+        return [logged_of(row) for row in self._all(f"{sql} ORDER BY d.seq", values)]
 
     def turns_before(self, turn: Logged) -> list[Logged]:
         """Return the last 20 calls before a turn in its session, of the same caller, newest first."""
@@ -134,10 +160,13 @@ class EventReads:
     def mean_cost(self, decision_id: str) -> float | None:
         """Return the mean cost in USD of the calls of a decision and of the turns that kept its model.
 
-        Return None if no cost is known.
+        Calls that failed, were refused or were never used are left out. Return None if no cost is known.
         """
-        sql = "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0"
-        (mean,) = self._one(sql, (decision_id, decision_id))
+        sql = (
+            "SELECT AVG(cost) FROM decisions WHERE (id = ? OR kept = ?) AND retracted = 0 AND status NOT IN "
+            f"({', '.join('?' * len(ANSWERLESS))})"
+        )
+        (mean,) = self._one(sql, (decision_id, decision_id, *ANSWERLESS))
         if mean is None:
             return None
         return float(mean)
@@ -341,16 +370,23 @@ class EventReads:
         sql = "SELECT COALESCE(SUM(cost), 0) FROM tallies WHERE day >= ?"
         return float(self._one(sql, (int(since // SECONDS_PER_DAY),))[0])
 
-    def totals(self, day: int) -> tuple[int, float]:
-        """Return (number of served requests, cost in USD of the calls that ended) of a UTC day.
+    def totals(self, day: int) -> DayTotals:
+        """Return the number and the cost of the calls of a UTC day that ended.
 
         Args:
             day: UTC day, counted from 1970.
         """
         marks = ", ".join("?" * len(SERVED))
-        sql = (
-            f"SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0), COALESCE(SUM(cost), 0) FROM "
-            "tallies WHERE day = ? AND status NOT IN ('decided', 'unused')"
-        )
-        requests, cost = self._one(sql, (*SERVED, day))
-        return int(requests), float(cost)
+
+        def work(run: Run) -> DayTotals:
+            found: list[Any] = []
+            for table in ("tallies", "named_tallies"):
+                sql = f"""SELECT COALESCE(SUM(CASE WHEN status IN ({marks}) THEN n END), 0),
+                    COALESCE(SUM(cost), 0) FROM {table}
+                    WHERE day = ? AND status NOT IN ('decided', 'unused')"""
+                found += run(sql, (*SERVED, day)).fetchone()
+            calls, cost, named, named_cost = found
+            routed_cost = max(float(cost) - float(named_cost), 0.0)
+            return DayTotals(int(calls) - int(named), routed_cost, int(named), float(named_cost))
+
+        return self.database.transaction(work)

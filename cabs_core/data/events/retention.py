@@ -8,10 +8,49 @@ import numpy as np
 from cabs_core.base.errors import UnknownDecision
 from cabs_core.data.events.database import Run
 from cabs_core.data.events.log import EventLog
-from cabs_core.data.events.rows import REWARDS, Reward, reward_of
+from cabs_core.data.events.rows import REWARDS, Reward, revise, reward_of
 
 #: Rows that `compact` removes in one transaction. Others may append between two transactions.
 BATCH = 2_000
+
+
+def scores_to_retract(log: EventLog, decision_id: str, *, source: str | None = None) -> list[Reward]:
+    """Return the rewards that `retract` would take back.
+
+    Args:
+        decision_id, source: as of `retract`.
+
+    Raises:
+        UnknownDecision: as of `retract`.
+        LogError: the log cannot be read.
+    """
+    _, rewards = log.database.transaction(partial(_find, decision_id=decision_id, source=source))
+    return rewards
+
+
+def _find(run: Run, decision_id: str, source: str | None) -> tuple[str, list[Reward]]:
+    """Return (id of the decision to which scores of a decision or turn are credited, the scores themselves).
+
+    Args:
+        decision_id, source: as of `retract`.
+
+    Raises:
+        UnknownDecision: as of `retract`.
+    """
+    sql = "SELECT id, kept FROM decisions WHERE id = ? AND retracted = 0"
+    named = run(sql, (decision_id,)).fetchone()
+    if named is None:
+        raise UnknownDecision("id", decision_id)
+    credited = str(named[1] or named[0])
+    sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE decision_id = ? AND retracted = 0"
+    values = [credited]
+    if named[1]:
+        sql = f"{sql} AND turn = ?"
+        values = [*values, decision_id]
+    if source is not None:
+        sql = f"{sql} AND source = ?"
+        values = [*values, source]
+    return credited, [reward_of(columns) for columns in run(sql, values).fetchall()]
 
 
 def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: bool = False) -> list[Reward]:
@@ -35,20 +74,7 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
     """
 
     def work(run: Run) -> list[Reward]:
-        sql = "SELECT id, kept FROM decisions WHERE id = ? AND retracted = 0"
-        named = run(sql, (decision_id,)).fetchone()
-        if named is None:
-            raise UnknownDecision("id", decision_id)
-        credited = named[1] or named[0]
-        sql = f"SELECT {', '.join(REWARDS)} FROM rewards WHERE decision_id = ? AND retracted = 0"
-        values = [credited]
-        if named[1]:
-            sql = f"{sql} AND turn = ?"
-            values = [*values, decision_id]
-        if source is not None:
-            sql = f"{sql} AND source = ?"
-            values = [*values, source]
-        gone = [reward_of(columns) for columns in run(sql, values).fetchall()]
+        credited, gone = _find(run, decision_id, source)
         for reward in gone:
             key = f"retracted:{reward.seq}:{reward.key}"
             run("UPDATE rewards SET retracted = 1, teaches = 0, key = ? WHERE seq = ?", (key, reward.seq))
@@ -59,7 +85,7 @@ def retract(log: EventLog, decision_id: str, *, source: str | None = None, row: 
         if row:
             run("UPDATE decisions SET retracted = 1 WHERE id = ? OR kept = ?", (decision_id, decision_id))
         if gone or row:
-            run("UPDATE about SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'revision'")
+            revise(run)
         return gone
 
     return log.database.transaction(work, append=True)

@@ -8,7 +8,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NamedTuple, TypedDict
 
 import numpy as np
 
@@ -85,6 +85,13 @@ TABLES = {
         "rewards": "BIGINT NOT NULL",
         "PRIMARY KEY": "(day, bundle, arm, status)",
     },
+    "named_tallies": {
+        "day": "INTEGER NOT NULL",
+        "status": "TEXT NOT NULL",
+        "n": "BIGINT NOT NULL",
+        "cost": "{real} NOT NULL",
+        "PRIMARY KEY": "(day, status)",
+    },
     "folded": {
         "bundle": "TEXT NOT NULL",
         "arm": "TEXT NOT NULL",
@@ -142,6 +149,8 @@ class CallFacts(TypedDict, total=False):
     reason: str | None
 
 
+#: Mode of a call that the router did not decide: its model was named, or the router itself had failed.
+NAMED_MODE = "named"
 #: Columns of `decisions` that get their values when the call ends.
 ENDS = tuple(CallFacts.__annotations__)
 #: Statuses of a call that served its request, to the end or until the client left.
@@ -172,7 +181,7 @@ class Logged:
         arm: model that was chosen.
         p: probability with which the model was drawn.
         rho: cost sensitivity of the decision.
-        mode: how the model was chosen; `named` if the client named it.
+        mode: how the model was chosen; `NAMED_MODE` if the router did not decide.
         expected_cost: predicted cost of the call, USD.
         prompt_hash: SHA-256 of the prompt.
         prompt_length: characters of the prompt.
@@ -274,6 +283,22 @@ class Reward:
     retracted: bool
 
 
+class DayTotals(NamedTuple):
+    """The calls of a UTC day that ended.
+
+    Attributes:
+        requests: number of requests that calls of the router's choice served.
+        cost: USD of all calls of the router's choice.
+        named: number of served requests that the router did not decide (`NAMED_MODE`).
+        named_cost: USD of all calls that the router did not decide.
+    """
+
+    requests: int = 0
+    cost: float = 0.0
+    named: int = 0
+    named_cost: float = 0.0
+
+
 def tally(
     run: Run,
     ts: float,
@@ -281,6 +306,7 @@ def tally(
     arm: str,
     status: str,
     *,
+    mode: str = "",
     n: int = 0,
     cost: float = 0.0,
     rewards: int = 0,
@@ -289,6 +315,7 @@ def tally(
 
     Args:
         ts: time of the decision, seconds since 1970. Its UTC day is used.
+        mode: mode of the decision. Calls and costs of `NAMED_MODE` are added in `named_tallies` as well.
         n: calls to add; negative numbers subtract.
         cost: USD to add.
         rewards: rewards to add.
@@ -299,6 +326,17 @@ def tally(
         "cost = tallies.cost + excluded.cost, rewards = tallies.rewards + excluded.rewards",
         (int(ts // SECONDS_PER_DAY), bundle, arm, status, n, cost, rewards),
     )
+    if mode == NAMED_MODE:
+        run(
+            "INSERT INTO named_tallies (day, status, n, cost) VALUES (?, ?, ?, ?) ON CONFLICT (day, status) "
+            "DO UPDATE SET n = named_tallies.n + excluded.n, cost = named_tallies.cost + excluded.cost",
+            (int(ts // SECONDS_PER_DAY), status, n, cost),
+        )
+
+
+def revise(run: Run) -> None:
+    """Note that something has changed which a learner may have read, so that learners read the log again."""
+    run("UPDATE about SET value = CAST(CAST(value AS INTEGER) + 1 AS TEXT) WHERE name = 'revision'")
 
 
 def name_of(name: str) -> str:

@@ -8,9 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.endpoints.request import ChatRequest, session_key
 from cabs_core.router.charges import LARGEST, PRIOR, CostFactors, Prices
 from cabs_core.router.options import RouterOptions
+from cabs_core.router.routed import Routed
 from cabs_core.router.router import Router
+from cabs_core.router.sessions import route_conversation
 
 TEXT = "How many legs do three spiders have together?"
 
@@ -88,6 +91,77 @@ def test_one_outcome_drives_no_model_out_of_play(make_bundle, priced, tokens, co
     decision = router.route(TEXT, available=[model], tokens=tokens)
     router.feedback(decision.id, score=1.0, cost=cost)
     assert shares(router)[model] > before - 0.15
+
+
+def converse(router: Router, name: str, costs: tuple[float, ...]) -> list[Routed]:
+    """A conversation that keeps its model. Its calls cost these multiples of what the first was to cost."""
+    messages = [{"role": "user", "content": f"{TEXT} {name}"}]
+    turns = []
+    for cost in costs:
+        body = {"messages": messages, "metadata": {"session_id": name}}
+        turns.append(route_conversation(router, ChatRequest.read(body)))
+        router.finish(turns[-1].id, cost=cost * turns[0].costs[turns[0].model])
+        call = {"role": "assistant", "content": None, "tool_calls": []}
+        messages = [*messages, call, {"role": "tool", "tool_call_id": "t", "content": "x" * 4000}]
+    assert all(turn.kept == turns[0].id for turn in turns[1:])
+    return turns
+
+
+def learnt(router: Router) -> tuple:
+    """What a router has learnt but for its lead, which compares whole conversations."""
+    router.follow()
+    arrays, values = router.learner.policy.algorithm.state()
+    content = {name: np.ascontiguousarray(array).tobytes() for name, array in arrays.items()}
+    return content, values, router.learner.cost_factors.state()
+
+
+@pytest.mark.parametrize("policy", ["lin_ts", "hier_mix", "carrot"])
+def test_a_conversation_teaches_the_same_costs_whichever_turn_is_scored(make_bundle, policy):
+    folder = make_bundle(policy, epsilon=0.0)
+    prices = dict.fromkeys(Router.load(folder).arms, 0.1)
+    found = []
+    for how in ("first", "last", "session"):
+        router = Router.load(folder, RouterOptions(seed=3, prices=prices))
+        for i in range(4):
+            turns = converse(router, f"s{i}", (2.0, 40.0, 90.0))
+            name = {"session": session_key(f"s{i}")}
+            if how != "session":
+                name = {"id": turns[0 if how == "first" else -1].id}
+            assert router.feedback_by(score=0.5, **name) == "recorded"
+        found.append(learnt(router))
+    assert any(ratio > 0.0 for ratio in found[0][2]["ratios"])
+    assert found[1] == found[2] == found[0]
+
+
+@pytest.mark.parametrize("policy", ["lin_ts", "hier_mix"])
+def test_a_first_call_whose_cost_comes_after_the_score_of_a_later_turn_is_learnt_alike(
+    make_bundle, tmp_path, policy
+):
+    """With the expected cost until it comes; live, after a restart and with another worker."""
+    folder = make_bundle(policy, epsilon=0.1)
+    options = RouterOptions(seed=3, prices=dict.fromkeys(Router.load(folder).arms, 0.1))
+    router = Router.load(folder, options, log=tmp_path / "log.sqlite")
+    other = Router.load(folder, options, log=tmp_path / "log.sqlite")
+    messages = [{"role": "user", "content": TEXT}]
+    first = route_conversation(router, ChatRequest.read({"messages": messages}))
+    turn = router.undrawn_row(first.model, "more", kept=first.id) | {"mode": "route"}
+    router.log.add_decisions([turn])
+    router.feedback(turn["id"], score=1.0, cost=50 * first.costs[first.model])
+    assert router.learner.cost_factors.state()["n"] == [0.0] * len(router.arms)
+    before = learnt(router)
+    assert learnt(other) == before
+    router.checkpoint()
+    router.finish(first.id, cost=3 * first.costs[first.model])
+    assert learnt(router) != before
+    assert (
+        learnt(router) == learnt(other) == learnt(Router.load(folder, options, log=tmp_path / "log.sqlite"))
+    )
+    revision = router.log.revision
+    router.finish(turn["id"], cost=1e-3)  # of a later turn nothing is read
+    router.finish(first.id, latency=0.1)
+    assert router.log.revision == revision
+    for each in (router, other):
+        each.log.close()
 
 
 def test_what_was_learnt_about_costs_survives_checkpoint_and_bundle(make_bundle, tmp_path):

@@ -67,6 +67,25 @@ def test_never_scored_and_failing(make_bundle, test_prompts, tmp_path):
     assert all(fact in words for fact in ("ever scored", "never played", "failed"))
 
 
+def test_a_model_that_callers_name_alone_is_listed_and_may_fail_but_is_no_model_to_play(
+    make_bundle, test_prompts, tmp_path
+):
+    folder, log = make_bundle("carrot", epsilon=1.0), tmp_path / "events.sqlite"
+    router = Router.load(folder, RouterOptions(seed=3), log=log)
+    for d in router.route_many(test_prompts[:20] * 11):
+        router.log.add_reward(d.id, 0.5, 1e-4, "judge", d.id)
+    for model in ("text-embedding", "large-chat"):
+        router.log_call(model, status="answered", cost=1e-7)
+    for _ in range(20):
+        router.log_call("large-chat", status="error")
+    router.log.close()
+    facts = examine(folder, log)
+    assert [row["model"] for row in facts["arms"]] == [*router.arms, "text-embedding", "large-chat"]
+    assert not any("never played" in problem for problem in facts["problems"])
+    assert "more than half of the calls of large-chat failed" in facts["problems"]
+    assert "text-embedding" not in facts["decides"] and "large-chat" not in facts["decides"]
+
+
 def test_no_log_and_no_log_file(make_bundle, tmp_path):
     with pytest.raises(RouterError, match="there is no log"):
         examine(make_bundle("carrot"), tmp_path / "none.sqlite")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from server_support import ASK, FIGURES, client
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.events.retention import compact
 from cabs_core.router.bundle import read_manifest
 from cabs_core.router.doctor_cli import doctor
 from cabs_core.router.options import RouterOptions
@@ -94,6 +96,35 @@ def test_failed_attempts_bring_no_allowance(make_bundle, tmp_path):
         pacer = router.pacer
         assert (pacer.calls, pacer.spent, pacer.allowed) == (10, pytest.approx(7e-3), pytest.approx(1e-2))
     assert seen.follow_budget()[1] == pytest.approx(7e-3) and seen.pacer.calls == 10
+
+
+@pytest.mark.parametrize(
+    ("budget", "spent"), [({"budget_per_request": 1e-3}, 5e-3), ({"budget_per_day": 10.0}, 5e-3 + 40e-3)]
+)
+def test_calls_that_the_router_did_not_decide_count_alike_live_and_after_a_restart(
+    make_bundle, tmp_path, budget, spent
+):
+    """Embeddings and calls that name their model are no requests; a target per day counts their cost."""
+    folder, place = make_bundle("carrot"), tmp_path / "log.sqlite"
+    seen = Router.load(folder, RouterOptions(**budget), log=place)
+    second = Router.load(folder, RouterOptions(**budget), log=place)
+    for i in range(10):
+        seen.finish(seen.route(f"question {i}").id, cost=5e-4)
+        for model in ("embedder", seen.arms[0]):
+            for status in ("answered", "error"):
+                seen.log_call(model, status=status, cost=1e-3)
+    seen.log_call("embedder", status="answered")
+    seen.follow_budget()
+    second.follow_budget()
+    compact(seen.log, 1e12)  # sums stay
+    third = Router.load(folder, RouterOptions(**budget), log=place)
+    for router in (seen, second, third):
+        assert (router.pacer.calls, router.pacer.spent) == (10, pytest.approx(spent))
+        if "budget_per_request" in budget:
+            assert router.pacer.allowed == pytest.approx(10 * 1e-3)
+    totals = seen.log.totals(int(time.time() // 86_400))
+    assert totals == (10, pytest.approx(5e-3), 21, pytest.approx(40e-3))
+    assert seen.follow_budget()[1] == pytest.approx(45e-3)  # a cap of the day counts all
 
 
 def test_the_end_of_a_call_that_is_refused_spends_nothing(make_bundle):

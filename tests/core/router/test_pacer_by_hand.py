@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from cabs_core.base.errors import RouterError
+from cabs_core.data.events.rows import DayTotals
 from cabs_core.router.pacer import DRIFT, STEP, Budget, Pacer, first_rho, highest_rho
 
 DAY = 86_400.0
@@ -59,23 +60,52 @@ def test_totals_of_the_log_count_once_and_only_the_part_that_is_new():
     now = [10.0 * DAY + 100.0]
     pacer = Pacer(Budget(per_request=1e-3), clock=lambda: now[0])
     pacer.spend(1e-3)
-    pacer.follow(day=10, calls=5, spent=9e-3)
+    pacer.follow(10, DayTotals(5, 9e-3))
     assert (pacer.calls, pacer.spent) == (5, pytest.approx(9e-3))
-    pacer.follow(day=10, calls=5, spent=20e-3)  # no further call
-    pacer.follow(day=9, calls=50, spent=50e-3)  # yesterday
+    pacer.follow(10, DayTotals(5, 20e-3))  # no further call
+    pacer.follow(9, DayTotals(50, 50e-3))  # yesterday
     assert (pacer.calls, pacer.spent) == (5, pytest.approx(9e-3))
-    pacer.follow(day=10, calls=6, spent=8e-3)  # the log does not know all that this process spent
+    pacer.follow(10, DayTotals(6, 8e-3))  # the log does not know all that this process spent
     assert (pacer.calls, pacer.spent) == (6, pytest.approx(9e-3))
-    pacer.follow(day=11, calls=2, spent=1e-3)  # a new day begins with nothing
+    pacer.follow(11, DayTotals(2, 1e-3))  # a new day begins with nothing
     assert (pacer.calls, pacer.spent) == (8, pytest.approx(10e-3))
+
+
+def test_calls_that_the_router_does_not_decide_are_no_requests_of_a_target_per_request():
+    now = [10.0 * DAY + 100.0]
+    pacer = Pacer(Budget(per_request=1e-3, start=300.0), clock=lambda: now[0])
+    assert pacer.spend(5.0, routed=False) == 300.0
+    pacer.follow(10, DayTotals(0, 0.0, named=9, named_cost=5.0))
+    assert (pacer.calls, pacer.spent, pacer.allowed, pacer.rho) == (0, 0.0, 0.0, 300.0)
+    pacer.follow(10, DayTotals(2, 3e-3, named=9, named_cost=5.0))
+    assert (pacer.calls, pacer.spent, pacer.allowed) == (2, pytest.approx(3e-3), pytest.approx(2e-3))
+
+
+def test_a_target_per_day_counts_their_cost_and_counts_a_debt_in_calls_of_the_router():
+    now = [10.0 * DAY]
+    pacer = Pacer(Budget(per_day=2.0), clock=lambda: now[0])
+    now[0] += DAY / 4
+    pacer.spend(0.6)
+    for _ in range(9):
+        pacer.spend(0.01, routed=False)
+    assert (pacer.calls, pacer.spent, pacer.allowed) == (1, pytest.approx(0.69), pytest.approx(0.5))
+    assert pacer.rho == pytest.approx(pacer.level + 20.0 * (0.69 - 0.5) / 0.69)
+    pacer.follow(10, DayTotals(1, 0.6, named=9, named_cost=0.09))  # as it knows itself
+    assert pacer.spent == pytest.approx(0.69)
+    pacer.follow(10, DayTotals(1, 0.6, named=10, named_cost=0.10))  # another process called by name
+    assert (pacer.calls, pacer.spent) == (1, pytest.approx(0.7))
+    pacer.spend(0.5)
+    pacer.follow(10, DayTotals(1, 0.6, named=13, named_cost=0.13))  # the log lacks the last call yet
+    pacer.follow(10, DayTotals(2, 1.1, named=13, named_cost=0.13))
+    assert (pacer.calls, pacer.spent) == (2, pytest.approx(1.2))
 
 
 def test_a_day_target_accrues_from_midnight_where_the_log_has_calls_of_today():
     now = [10.0 * DAY + DAY / 2]
     pacer = Pacer(Budget(per_day=2.0), clock=lambda: now[0])
-    pacer.follow(day=10, calls=3, spent=0.4)
+    pacer.follow(10, DayTotals(3, 0.4))
     assert pacer.allowed == pytest.approx(1.0)
-    pacer.follow(day=10, calls=4, spent=0.5)  # midnight counts at the first call of a process alone
+    pacer.follow(10, DayTotals(4, 0.5))  # midnight counts at the first call of a process alone
     assert pacer.allowed == pytest.approx(1.0)
 
 
@@ -83,7 +113,7 @@ def test_a_restart_goes_on_at_the_rho_of_the_last_decision():
     pacer = Pacer(Budget(per_request=1e-3, start=0.0))
     pacer.resume(400.0)
     assert pacer.rho == 400.0
-    pacer.follow(day=pacer_day(pacer), calls=3, spent=5e-3)  # a debt of two calls before the restart
+    pacer.follow(pacer_day(pacer), DayTotals(3, 5e-3))  # a debt of two calls before the restart
     assert pacer.rho == pytest.approx(400.0)
     assert pacer.level == pytest.approx(400.0 - 20.0 * 2.0)
     assert pacer.spend(1e-3) == pytest.approx(pacer.level + 20.0 * 2.0)

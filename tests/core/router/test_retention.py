@@ -126,6 +126,30 @@ def test_a_bundle_saved_after_it_had_learnt_cannot_forget(make_bundle, test_prom
     later.close()
 
 
+def test_a_score_that_came_after_the_bundle_was_saved_is_taken_back_whenever_its_decision_was_made(
+    make_bundle, test_prompts, tmp_path
+):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1), log=tmp_path / "log.sqlite")
+    early, late = router.route_many(test_prompts[:2])
+    turn = router.undrawn_row(late.model, "and then?", kept=late.id) | {"mode": "route"}
+    router.log.add_decisions([turn])
+    router.feedback(early.id, score=1.0)
+    router.save(tmp_path / "next")
+    router.close()
+    later = Router.load(tmp_path / "next", log=tmp_path / "log.sqlite")
+    before = state(later)
+    later.feedback(early.id, score=0.0, source="judge")
+    assert later.retract(early.id, source="judge") == 1  # a second score, which taught nothing
+    for name in (late.id, turn["id"]):
+        later.feedback(name, score=0.0)
+        assert later.learner.learnt == 1 and state(later) != before
+        assert later.retract(name) == 1
+        assert later.learner.learnt == 0 and state(later) == before
+    with pytest.raises(RouterError, match=r"^decision .* is part of the bundle"):
+        later.retract(late.id, row=True)  # its draw was counted
+    later.close()
+
+
 @SLOW
 @given(st.lists(st.tuples(st.sampled_from(["ask", "score", "compact"]), st.integers(0, 40)), max_size=40))
 def test_compacting_changes_nothing_that_is_learnt_or_estimated(

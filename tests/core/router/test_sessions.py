@@ -213,6 +213,75 @@ def test_scores_by_session_turn_or_response_credit_one_decision(make_bundle, tmp
     router.close()
 
 
+@pytest.mark.parametrize("status", ["error", "timeout", "refused", "unused"])
+def test_a_session_stays_where_its_last_answer_came_from_though_a_later_turn_failed(make_bundle, status):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1))
+    body = {"messages": [USER], "metadata": {"session_id": "s"}}
+    good, bad = router.arms[:2]
+    first = ask(router, body, available=[good])
+    router.finish(first.id, cost=0.1)
+    body["messages"] = [USER, ANSWER, message("and in Spanish?")]
+    for model in (good, bad):
+        tried = ask(router, body, available=[model])
+        assert (tried.kept == first.id) is (model == good)
+        router.finish(tried.id, status=status, cost=0.3)
+    assert router.feedback_by(session=session_key("s"), score=1.0) == "recorded"
+    [reward] = router.log.rewards()
+    assert (reward.decision_id, reward.turn, reward.cost) == (first.id, None, 0.1)
+    body["messages"] = [USER, CALL, RESULT]
+    again = ask(router, body)
+    assert (again.model, again.kept) == (good, first.id)
+
+
+def test_the_scores_of_all_decisions_of_a_session_are_taken_back_together(make_bundle, tmp_path):
+    router = Router.load(
+        make_bundle("lin_ucb", epsilon=0.1), RouterOptions(sticky="off"), log=tmp_path / "log.sqlite"
+    )
+    turns = [
+        ask(router, {"messages": [message(f"question {i}")], "metadata": {"session_id": name}}, caller=caller)
+        for i, (name, caller) in enumerate([("s", "ann"), ("s", "ann"), ("t", "ann"), ("s", "bob")])
+    ]
+    for decision in turns[:3]:
+        router.feedback(decision.id, score=1.0)
+        router.feedback(decision.id, score=0.0, source="judge")
+    s = session_key("s")
+    assert router.retract_by(session=s, caller="ann", source="user") == 2
+    assert [(r.decision_id, r.source) for r in router.log.rewards() if r.teaches] == [
+        (turns[0].id, "judge"),
+        (turns[1].id, "judge"),
+        (turns[2].id, "user"),
+    ]
+    assert router.retract_by(session=s, caller="bob") == 0
+    assert router.retract_by(session=s) == 2 and router.learner.learnt == 1
+    with pytest.raises(RouterError, match="unknown decision"):
+        router.retract_by(session=session_key("nobody"))
+    # one score in the bundle, and none is taken back
+    router.save(tmp_path / "next")
+    for decision in turns[:2]:
+        router.feedback(decision.id, score=1.0)
+    later = Router.load(tmp_path / "next", log=tmp_path / "log.sqlite")
+    assert later.retract_by(session=s) == 2
+    router.follow()
+    router.feedback(turns[0].id, score=1.0)
+    router.save(tmp_path / "last")
+    router.feedback(turns[1].id, score=1.0)
+    last = Router.load(tmp_path / "last", log=tmp_path / "log.sqlite")
+    with pytest.raises(RouterError, match="is part of the bundle"):
+        last.retract_by(session=s)
+    assert len(last.log.rewards()) == 4
+    for each in (router, later, last):
+        each.log.close()
+
+
+def test_a_session_without_an_answer_is_its_newest_turn(make_bundle):
+    router = Router.load(make_bundle("lin_ucb", epsilon=0.1))
+    body = {"messages": [USER], "metadata": {"session_id": "s"}}
+    tried = [ask(router, body, available=[arm]) for arm in router.arms[:2]]
+    for decision in tried:
+        router.finish(decision.id, status="error")
+    assert router.named(session=session_key("s")).id == tried[1].id
+
+
 def test_estimates_take_a_conversation_for_one_piece_of_evidence(make_bundle):
     """Decisions of one conversation are a cluster, those of others and of single requests are their
     prompts'."""
