@@ -106,7 +106,8 @@ class ReplayProblem:
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
         offline_answered: `[N, K]` of a log, 1 for a measured cell, 0 for a predicted cell. None if all cells
             are measured.
-        offline_propensities: `[N, K]` of a log, probability of the played cell, 0 elsewhere. None if unknown.
+        offline_propensities: `[N, K]` of a log, probability of the played cell, which is above 0, and 0
+            elsewhere. None if unknown.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs in USD that the static policies expect. None stands for predicted_costs.
@@ -267,6 +268,7 @@ class ReplayProblem:
             raise DataError(
                 f"{where}: {name}{list(place)} is {value[place]}, expected {spec.low}..{spec.high}"
             )
+        self._check_propensities(where)
         counted = [getattr(self, name) is None for name in ("input_tokens", "output_tokens", "input_prices")]
         if any(counted) and not all(counted):
             raise DataError(
@@ -280,6 +282,21 @@ class ReplayProblem:
         diagonal = np.einsum("tii->ti", self.surrogate_deltas)
         if np.any(diagonal != 0.0):
             raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
+
+    def _check_propensities(self, where: str) -> None:
+        """Raise DataError, which begins with `where`, if an answered train cell has the propensity 0."""
+        answered = self.offline_answered
+        propensities = self.offline_propensities
+        if answered is None or propensities is None:
+            return
+        never = np.argwhere((answered > 0) & (propensities <= 0))
+        if len(never):
+            row, arm = (int(i) for i in never[0])
+            raise DataError(
+                f"{where}: offline_propensities[{row}, {arm}] is 0, but {self.arms[arm]} answered train "
+                f"query {row}: expected the probability with which it was played, above 0; give None if the "
+                "probabilities are not known"
+            )
 
     @cached_property
     def fits(self) -> dict[Any, Any]:
