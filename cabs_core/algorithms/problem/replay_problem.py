@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.problem import problem_files
 from cabs_core.base.errors import DataError, ProvenanceError
+from cabs_core.base.masked import refuse_masked
 from cabs_core.base.utility import LARGEST_INPUT
 
 
@@ -72,15 +73,11 @@ _STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     """Return real numbers as a contiguous array of float64, or float32 if `_ARRAYS` says so.
 
-    Raise TypeError for text, dates, complex numbers and masked arrays.
+    Raise TypeError for text, dates and complex numbers.
     """
     array = np.asarray(value)
-    if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
-        if isinstance(value, np.ma.MaskedArray):
-            kind = "a masked array"
-        else:
-            kind = f"of {array.dtype}"
-        raise TypeError(f"{name} is {kind}, expected real numbers")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} is of {array.dtype}, expected real numbers")
     single = name in _ARRAYS and _ARRAYS[name].single
     return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
 
@@ -125,8 +122,8 @@ class ReplayProblem:
             share that is computed from offline_scores.
 
     Raises:
-        DataError: shapes disagree, or a value is not finite or out of range. The message names the first
-            fault.
+        DataError: shapes disagree, an array is masked, or a value is not finite or out of range. The
+            message names the first fault.
 
     Examples:
         >>> from cabs_core import synthetic_problem
@@ -179,10 +176,11 @@ class ReplayProblem:
         """Convert the arrays to their types, `arms` to a list of text, and copy the metadata.
 
         Clusters are numbered from 0, or become None if each has one query. `name` and `pool` stay as they
-        are. A value that cannot be converted, or a required array that is None, raises an error, mostly
-        TypeError or ValueError.
+        are. A masked array raises DataError. Another value that cannot be converted, or a required array that
+        is None, raises an error, mostly TypeError or ValueError.
         """
         put = object.__setattr__
+        where = f"replay problem {self.pool}/{self.name}"
         absent = [
             f.name
             for f in fields(self)
@@ -197,6 +195,7 @@ class ReplayProblem:
             value = getattr(self, item.name)
             if item.name in ("arms", "static_scores", "name", "pool", "metadata") or value is None:
                 continue
+            refuse_masked(f"{where}: {item.name}", value)
             if _ARRAYS[item.name].text:
                 put(self, item.name, problem_files.base_array(np.asarray(value, dtype=np.str_)))
             elif item.name == "clusters":
@@ -204,7 +203,10 @@ class ReplayProblem:
                 put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)
             else:
                 put(self, item.name, _numbers(item.name, value))
-        static = {k: _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
+        static = {}
+        for key, value in dict(self.static_scores).items():
+            refuse_masked(f"{where}: static_scores[{key}]", value)
+            static[key] = _numbers(f"static_scores[{key}]", value)
         put(self, "static_scores", static)
         put(self, "metadata", dict(self.metadata))
 
@@ -327,8 +329,11 @@ class ReplayProblem:
             contexts: [n, d] of the queries. offline_contexts: [N, d] of the train split, the same features.
 
         Raises:
-            DataError: rows or features do not fit, or a value is not finite or beyond `LARGEST_INPUT`.
+            DataError: rows or features do not fit, an array is masked, or a value is not finite or beyond
+                `LARGEST_INPUT`.
         """
+        refuse_masked("contexts", contexts)
+        refuse_masked("offline_contexts", offline_contexts)
         x = np.asarray(contexts)
         offline = np.asarray(offline_contexts)
         rows = (self.n, len(self.offline_scores))

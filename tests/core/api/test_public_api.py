@@ -23,6 +23,7 @@ from cabs_core import (
     synthetic_problem,
 )
 from cabs_core.algorithms.policies import classes
+from cabs_core.algorithms.predictors import make_score_predictor
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies as catalog_policies
 from cabs_core.base.errors import DataError, PolicyError
@@ -196,6 +197,28 @@ def test_problems_without_text_from_arrays_of_ones_own():
             problems_from_arrays(wrong, np.full((400, 3), 1e-4), contexts=x)
         with pytest.raises(DataError, match="costs are no array of numbers"):
             problems_from_arrays(scores, wrong, contexts=x)
+
+
+def test_masked_arrays_are_refused_by_every_entrance(problem) -> None:
+    """What lies below the mask is no measurement."""
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    sound = {"scores": np.ones((60, 2)), "costs": np.full((60, 2), 1e-4), "contexts": x, "embeddings": x}
+    texts = {"prompts": [f"p{i}" for i in range(60)], "tasks": ["a"] * 60}
+    for name, value in (sound | texts).items():
+        masked = np.ma.masked_array(value, np.arange(np.size(value)).reshape(np.shape(value)) == 3)
+        with pytest.raises(DataError, match=f"{name}: a masked array"):
+            problems_from_arrays(**sound | {name: masked})
+    for name in ("contexts", "tasks", "surrogate_deltas"):
+        with pytest.raises(DataError, match=f"problem synthetic/test: {name}: a masked array"):
+            replace(problem, **{name: np.ma.masked_array(getattr(problem, name))})
+    with pytest.raises(DataError, match="a masked array"):
+        replace(problem, clusters=np.ma.masked_array(np.zeros(problem.n)))
+    with pytest.raises(DataError, match="offline_contexts: a masked array"):
+        problem.with_contexts(problem.contexts, np.ma.masked_array(problem.offline_contexts))
+    with pytest.raises(DataError, match="embeddings: a masked array"):
+        make_score_predictor("ridge").fit(np.ma.masked_array(x), np.ones(60), np.ones((60, 2)))
+    with pytest.raises(DataError, match="scores: a masked array"):
+        make_score_predictor("ridge").fit(x, np.ones(60), np.ma.masked_array(np.ones((60, 2))))
 
 
 def test_figures_are_saved_in_three_forms(problem, tmp_path):
