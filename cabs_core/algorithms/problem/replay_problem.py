@@ -67,6 +67,8 @@ _ARRAYS = {
     "observed": _Array("nK", 0.0, 1.0, outcome=True),
     "clusters": _Array("n", outcome=True),
 }
+#: bytes of an array up to which a problem copies it; larger arrays may be mapped files or fill the memory
+SMALL = 2**22
 _STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 
 
@@ -79,7 +81,19 @@ def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     if array.dtype.kind not in "fiub":
         raise TypeError(f"{name} is of {array.dtype}, expected real numbers")
     single = name in _ARRAYS and _ARRAYS[name].single
-    return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
+    return _own(value, np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
+
+
+def _own(value: ArrayLike, array: np.ndarray) -> np.ndarray:
+    """Return the array that was made of an argument as a plain ndarray.
+
+    It is a copy if it would share the argument's memory and has at most SMALL bytes, so that a caller who
+    goes on to use the argument does not change the problem.
+    """
+    plain = problem_files.base_array(array)
+    if plain.nbytes <= SMALL and isinstance(value, np.ndarray) and np.may_share_memory(plain, value):
+        return plain.copy()
+    return plain
 
 
 @dataclass(frozen=True)
@@ -87,6 +101,9 @@ class ReplayProblem:
     """Queries, outcomes and predictions of one split, and the train split for policies to learn from.
 
     There are n queries, K arms, d context features, N train queries, e embedding dimensions.
+
+    Arrays of up to 4 MiB are copied. Larger ones are kept as they are if their type fits, and must not be
+    changed afterwards.
 
     Attributes:
         arms: names of the K arms.
@@ -197,7 +214,7 @@ class ReplayProblem:
                 continue
             refuse_masked(f"{where}: {item.name}", value)
             if _ARRAYS[item.name].text:
-                put(self, item.name, problem_files.base_array(np.asarray(value, dtype=np.str_)))
+                put(self, item.name, _own(value, np.asarray(value, dtype=np.str_)))
             elif item.name == "clusters":
                 number = np.unique(np.asarray(value), return_inverse=True)[1].astype(np.int64)
                 put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)

@@ -24,6 +24,7 @@ from cabs_core import (
 )
 from cabs_core.algorithms.policies import classes
 from cabs_core.algorithms.predictors import make_score_predictor
+from cabs_core.algorithms.problem import replay_problem
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies as catalog_policies
 from cabs_core.base.errors import DataError, PolicyError
@@ -172,6 +173,47 @@ def test_a_policy_of_another_library_plays_the_same_orders(problem):
             replay(problem, Mean(), trials=1)
     with pytest.raises(PolicyError, match="name of a policy"):
         replay(problem, object())
+
+
+class Scales:
+    """A policy that scales its context in place."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def predict(self, context):
+        if self.method == "predict":
+            context /= 2.0
+        return 0
+
+    def learn(self, context, arm, reward, probability):
+        if self.method == "learn":
+            context /= 2.0
+
+
+@pytest.mark.parametrize("method", ["predict", "learn"])
+def test_an_object_cannot_change_the_problem_through_its_context(problem, method) -> None:
+    before = problem.contexts.copy()
+    with pytest.raises(ValueError, match="read-only"):
+        replay(problem, Scales(method), trials=1)
+    np.testing.assert_array_equal(problem.contexts, before)
+
+
+def test_a_problem_does_not_follow_the_arrays_that_it_was_made_of(problem) -> None:
+    contexts, queries = problem.contexts.copy(), problem.query_ids.copy()
+    static = {"ridge": problem.predicted_scores.copy()}
+    made = replace(problem, contexts=contexts, query_ids=queries, static_scores=static)
+    saved = made.content_hash()
+    contexts[:] = 0.0
+    queries[:] = "q"
+    static["ridge"][:] = 0.0
+    again = replace(made)
+    assert again.content_hash() == saved and again.contexts.any()
+    large = np.zeros((600_000, 1))
+    copied = replay_problem._numbers("contexts", large)
+    assert copied.nbytes > replay_problem.SMALL and np.shares_memory(copied, large), (
+        "large arrays are not copied"
+    )
 
 
 def test_problems_without_text_from_arrays_of_ones_own():
