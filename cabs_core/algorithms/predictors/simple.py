@@ -109,7 +109,7 @@ class KnnPredictor(ScorePredictor):
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
             raise PolicyError(f"knn: k = {k}, grid {grid}: expected numbers of neighbours >= 1")
-        self.k = k
+        self.k = None if k is None else int(k)
         self.grid = tuple(int(g) for g in grid)
 
     def _fit(

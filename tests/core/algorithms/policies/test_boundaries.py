@@ -576,6 +576,15 @@ def test_rows_that_a_replay_hands_out_cannot_be_written(name):
     assert all(array.flags.writeable for array in (made.contexts, made.scores, made.deltas))
 
 
+@pytest.mark.parametrize("settings", [{"foo": 1}, {"k": "a"}, {"k": -1}])
+@pytest.mark.parametrize("name", ["knn", "knn@literal"])
+def test_a_bad_option_of_a_predictor_names_policy_and_options(name, settings):
+    with pytest.raises(PolicyError, match=f"^{name}: .*{next(iter(settings))}.* grid"):
+        replay(problem(), name, RHO, trials=1, settings=settings)
+    with pytest.raises(PolicyError, match=f"^{name}: .*{next(iter(settings))}"):
+        build_policy(name, arms=["a", "b"], options={"settings": settings})
+
+
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ReplayProblem)])
 def test_problems_are_checked(field):
     """Each part replaced by what it cannot be: an error that names the problem, or the same problem."""
