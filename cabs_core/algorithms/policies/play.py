@@ -400,8 +400,11 @@ def play_lanes(
     Lanes are played over threads, since compiled loops hold no GIL. Results do not depend on `threads`.
 
     Args:
-        policies: one policy for every lane, all with algorithms of one class.
+        policies: one policy for every lane, all with algorithms of one class. Without policies nothing is
+            played.
     """
+    if not policies:
+        return
     algorithms = [policy.algorithm for policy in policies]
     first = algorithms[0]
     if isinstance(first, LoopPolicy) and first.own_loop:

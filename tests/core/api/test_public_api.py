@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cabs_core
 from cabs_core import (
     Request,
     build_policy,
+    frontier,
     paired_difference,
     plot_frontier,
     plot_regret,
@@ -122,6 +124,33 @@ def test_the_tidy_frame_is_what_replays_say(problem):
     assert len(frame) == one.trials * one.rounds and frame["reward"].mean() == pytest.approx(one.utility)
     with pytest.raises(PolicyError, match="named twice"):
         replay_many(problem, ["ridge", "ridge"], [0])
+    assert replay_many(problem, ["ridge"], 300.0, trials=1)["rho"].tolist() == [300.0]
+    for rhos in ("a", [np.nan], [-1.0], None):
+        with pytest.raises(PolicyError, match="replay_many: rhos is "):
+            replay_many(problem, ["ridge"], rhos)
+    with pytest.raises(PolicyError, match="policies is None"):
+        replay_many(problem, None)
+
+
+def test_a_frontier_of_unknown_costs_is_refused():
+    table = pd.DataFrame({"policy": ["a", "b"], "rho": 0.0, "cost": [1.0, 2.0], "score": [0.5, 0.6]})
+    for column, value in (("cost", np.nan), ("cost", -1.0), ("cost", "x"), ("score", np.inf)):
+        wrong = table.astype({column: object})
+        wrong.loc[1, column] = value
+        with pytest.raises(DataError, match=f"{column} of policy 'b' at rho 0.0 is {value!r}"):
+            frontier(wrong)
+    with pytest.raises(DataError, match="not list"):
+        frontier([1, 2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n": 0}, {"n": 10.5}, {"n": -3}, {"K": 0}, {"d": 1}, {"offline": -1}, {"seed": -1}]
+    + [{"surrogate_quality": value} for value in (2.0, -0.1, np.nan)],
+)
+def test_impossible_synthetic_problems_are_refused(change):
+    with pytest.raises(DataError, match=f"synthetic_problem: {next(iter(change))} is "):
+        synthetic_problem(**change)
 
 
 def test_differences_are_paired_and_static_ones_have_an_error(problem):
@@ -137,6 +166,8 @@ def test_differences_are_paired_and_static_ones_have_an_error(problem):
     assert np.isnan([few.low, few.high, few.p_value]).all() and "10 dearest" in str(few)
     again = paired_difference(b, a)
     assert again.value == -difference.value and again.se == pytest.approx(difference.se)
+    with pytest.raises(DataError, match="not int"):
+        paired_difference(a, 3)
     with pytest.raises(DataError, match="not paired"):
         paired_difference(a, replay(problem, "ridge", rho=300.0, trials=3, seed=1))
     with pytest.raises(DataError, match="not comparable"):

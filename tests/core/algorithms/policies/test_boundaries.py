@@ -576,6 +576,10 @@ def test_rows_that_a_replay_hands_out_cannot_be_written(name):
     assert all(array.flags.writeable for array in (made.contexts, made.scores, made.deltas))
 
 
+def test_no_policies_play_no_lanes():
+    play_lanes([], make_stream(problem(), RHO), [], 0, 60)
+
+
 @pytest.mark.parametrize("settings", [{"foo": 1}, {"k": "a"}, {"k": -1}])
 @pytest.mark.parametrize("name", ["knn", "knn@literal"])
 def test_a_bad_option_of_a_predictor_names_policy_and_options(name, settings):
