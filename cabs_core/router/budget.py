@@ -47,6 +47,9 @@ class BudgetReplay:
         seed: seed of orders and random streams, as of `replay.replay`.
         pool: name that is part of the streams' keys. Empty takes the problem's.
         options: options of the policy, beside its preset.
+
+    Raises:
+        RouterError: there is no trial.
     """
 
     rhos: tuple[float, float] = (0.0, 1000.0)
@@ -55,6 +58,14 @@ class BudgetReplay:
     seed: int = 0
     pool: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Raise RouterError unless there is at least one trial."""
+        trials = self.trials
+        if isinstance(trials, bool) or not isinstance(trials, int | np.integer) or trials < 1:
+            raise RouterError(
+                f"BudgetReplay: trials is {trials!r:.80}, expected a whole number of at least 1"
+            )
 
     def orders(self, problem: ReplayProblem) -> np.ndarray:
         """Return the order of the queries in every trial, `[trials, n]`."""

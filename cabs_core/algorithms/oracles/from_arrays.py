@@ -9,6 +9,7 @@ from cabs_core.algorithms.oracles.problems import build_problems
 from cabs_core.algorithms.oracles.train import train_oracles
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.errors import DataError
+from cabs_core.base.masked import refuse_masked
 from cabs_core.data.outcomes import Outcomes, make_splits, validation_rows
 from cabs_core.data.outcomes.splits import SPLITS
 from cabs_core.data.pool_files.sections import Features, Oracle, Split
@@ -52,8 +53,8 @@ def problems_from_arrays(
         name: name of the pool, on which the replays' random streams depend.
 
     Raises:
-        DataError: shapes disagree, a value is no number, not finite or out of range, a split is empty, or
-            there are fewer than 8 train or 2 validation queries.
+        DataError: shapes disagree, a value is no number, not finite or out of range, an array is masked, a
+            split is empty, or there are fewer than 8 train or 2 validation queries.
         PoolError: `name` is no name for a pool.
         ValueError: `fractions`, `seed`, `dim` or `oracle` has no valid value.
 
@@ -68,6 +69,8 @@ def problems_from_arrays(
         >>> problem.n, problem.K, problem.dim, replay(problem, "lin_ts", trials=2).rounds
         (60, 3, 9, 60)
     """
+    for what, names in (("arms", arms), ("prompts", prompts), ("tasks", tasks), ("split", split)):
+        refuse_masked(what, names)
     y = _numbers("scores", scores)
     if y.ndim != 2 or not y.size:
         raise DataError(f"scores have shape {y.shape}, expected [n, K]")
@@ -109,7 +112,10 @@ def problems_from_arrays(
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
-    """Return the value as a float64 array of any shape; raise DataError if it is no array of numbers."""
+    """Return the value as a float64 array of any shape; raise DataError if it is no array of numbers, or a
+    masked one.
+    """
+    refuse_masked(name, value)
     try:
         return np.asarray(value, dtype=np.float64)
     except (TypeError, ValueError) as error:

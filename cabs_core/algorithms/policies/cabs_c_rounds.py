@@ -195,7 +195,9 @@ def explore(
 def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) -> None:
     """Fill reach [K] for the played arm: 0 if arm j is no neighbour, else the probability to reveal j.
 
-    The probability is (A'p)_j for a neighbour, and p_i for the played arm i itself.
+    The probability is (A'p)_j for a neighbour, and p_i for the played arm i itself. It is positive, since
+    `learn_neighbours` leaves arms with 0 out: the solver of many arms may give an arm p_i = 0 that another
+    expert of CABS-D has drawn.
     """
     K = reach.size
     for j in range(K):
@@ -205,7 +207,7 @@ def fill_reach(graph: np.ndarray, arm: int, pmf: np.ndarray, reach: np.ndarray) 
             for i in range(K):
                 revealed += graph[i, j] * pmf[i]
             reach[j] = max(revealed, 1e-300)
-    reach[arm] = pmf[arm]
+    reach[arm] = max(pmf[arm], 1e-300)
 
 
 class Feedback(NamedTuple):

@@ -37,6 +37,7 @@ from cabs_core.algorithms.policies.request import Offline
 from cabs_core.algorithms.predictors.base import held_out_part
 from cabs_core.algorithms.predictors.propensities import propensity_model
 from cabs_core.algorithms.predictors.simple import RidgePredictor
+from cabs_core.base.errors import PolicyError
 
 if TYPE_CHECKING:
     from cabs_core.algorithms.policies.choice_losses import Loss
@@ -178,7 +179,17 @@ def doubly_robust(
         answered: bool [N, K], True for the one arm of each row that was played.
         propensities: [N, K], read in the answered cells. None to estimate them by cross-fitted logistic
             regression, at least 0.01 each.
+
+    Raises:
+        PolicyError: a row has no answered cell, or several.
     """
+    counts = answered.sum(axis=1)
+    if (counts != 1).any():
+        row = int(np.argmax(counts != 1))
+        raise PolicyError(
+            f"dr_policy: row {row} of the train split has {counts[row]} answered cells, expected one: a log "
+            "answers every query by the arm that was played"
+        )
     played = answered.argmax(axis=1)
     every = np.arange(len(points))
     fold = np.random.default_rng([0, 61]).permutation(len(points)) % min(FOLDS, len(points))

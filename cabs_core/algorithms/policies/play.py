@@ -22,8 +22,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -41,6 +41,13 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Kernel = Any  # a numba dispatcher
+
+
+def read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view of the array that cannot be written to. No entry is copied."""
+    view = array.view()
+    view.setflags(write=False)
+    return view
 
 
 @dataclass
@@ -87,6 +94,26 @@ class Stream:
     prompt_lengths: np.ndarray | None = None
     fitted: dict[str, Any] = field(default_factory=dict)
 
+    @cached_property
+    def _shown(self) -> Stream:
+        """This stream with read-only views of the arrays that requests and outcomes hold rows of.
+
+        A policy that changed a row in place would change the problem for every later replay. The stream
+        itself keeps writeable arrays, because compiled loops are compiled for these.
+        """
+        return replace(
+            self,
+            contexts=read_only(self.contexts),
+            scores=read_only(self.scores),
+            costs=read_only(self.costs),
+            predicted_scores=read_only(self.predicted_scores),
+            predicted_costs=read_only(self.predicted_costs),
+            deltas=read_only(self.deltas),
+            static_scores={key: read_only(value) for key, value in self.static_scores.items()},
+            static_costs=read_only(self.static_costs),
+            embeddings=None if self.embeddings is None else read_only(self.embeddings),
+        )
+
     @property
     def shape(self) -> tuple[int, int, int]:
         """(n queries, K arms, d features)."""
@@ -111,14 +138,15 @@ class Stream:
         Args:
             every_arm: include the scores and costs of all arms, for policies with full feedback.
         """
+        shown = self._shown
         outcome = {
             "score": float(self.scores[row, arm]),
             "cost": float(self.costs[row, arm]),
             "latency_penalty": self.latency_penalty(row, arm),
-            "deltas": self.deltas[row, arm],
+            "deltas": shown.deltas[row, arm],
         }
         if every_arm:
-            outcome |= {"all_scores": self.scores[row], "all_costs": self.costs[row]}
+            outcome |= {"all_scores": shown.scores[row], "all_costs": shown.costs[row]}
         return outcome
 
     def active(self, rounds: ArrayLike) -> np.ndarray:
@@ -134,15 +162,16 @@ class Stream:
         return mask
 
     def request(self, row: int, t: int) -> Request:
-        """Return the request that round t makes if it plays query `row`."""
+        """Return the request that round t makes if it plays query `row`; its arrays are read-only."""
+        shown = self._shown
         return Request(
-            context=self.contexts[row],
-            predicted_scores=self.predicted_scores[row],
-            predicted_costs=self.predicted_costs[row],
-            surrogate=self.deltas[row],
-            static_scores={k: v[row] for k, v in self.static_scores.items()},
-            static_costs=self.static_costs[row],
-            embedding=None if self.embeddings is None else self.embeddings[row],
+            context=shown.contexts[row],
+            predicted_scores=shown.predicted_scores[row],
+            predicted_costs=shown.predicted_costs[row],
+            surrogate=shown.deltas[row],
+            static_scores={k: v[row] for k, v in shown.static_scores.items()},
+            static_costs=shown.static_costs[row],
+            embedding=None if shown.embeddings is None else shown.embeddings[row],
             prompt_length=None if self.prompt_lengths is None else float(self.prompt_lengths[row]),
             available=self.available(t),
         )
@@ -371,8 +400,11 @@ def play_lanes(
     Lanes are played over threads, since compiled loops hold no GIL. Results do not depend on `threads`.
 
     Args:
-        policies: one policy for every lane, all with algorithms of one class.
+        policies: one policy for every lane, all with algorithms of one class. Without policies nothing is
+            played.
     """
+    if not policies:
+        return
     algorithms = [policy.algorithm for policy in policies]
     first = algorithms[0]
     if isinstance(first, LoopPolicy) and first.own_loop:

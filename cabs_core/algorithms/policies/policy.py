@@ -56,6 +56,26 @@ class PolicyOptions(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def _sound(value: Any, size: int, low: float) -> np.ndarray | None:
+    """Return an array of a request if it is float64 `[size]` with entries from `low` to `LARGEST_INPUT`.
+
+    Return None for another value, which `states.array` converts or refuses. A read-only array is copied,
+    because compiled code takes writeable arrays only.
+    """
+    if (
+        type(value) is not np.ndarray
+        or value.dtype is not states.F8
+        or value.shape != (size,)
+        or not value.flags.c_contiguous
+        or not value.flags.aligned
+        or not states.is_inside(value, low, LARGEST_INPUT)
+    ):
+        return None
+    if value.flags.writeable:
+        return value
+    return value.copy()
+
+
 class PolicyBase:
     """Base of `Policy`: the construction of a policy, and hooks of replay and router with default behaviour.
 
@@ -192,6 +212,8 @@ class PolicyBase:
     def need(self, request: Request, attribute: str, size: int, low: float = -LARGEST_INPUT) -> np.ndarray:
         """Return a field of the request as float64 `[size]`, with entries from `low` to `LARGEST_INPUT`.
 
+        The array is writeable, which compiled code requires: a read-only one is copied.
+
         Args:
             attribute: name of the field of `Request`.
 
@@ -199,14 +221,9 @@ class PolicyBase:
             PolicyError: the field is None, has another shape, or has an entry out of range.
         """
         value = getattr(request, attribute)
-        if (
-            type(value) is np.ndarray
-            and value.dtype is states.F8
-            and value.shape == (size,)
-            and value.flags.carray
-            and states.is_inside(value, low, LARGEST_INPUT)
-        ):
-            return value
+        sound = _sound(value, size, low)
+        if sound is not None:
+            return sound
         if value is None:
             raise PolicyError(f"{self.name} needs Request.{attribute} [{size}]")
         return states.array(self.name, f"Request.{attribute}", value, Field((size,), low))
@@ -243,6 +260,9 @@ class PolicyBase:
         value = request.static_scores.get(key)
         if value is None:
             return None
+        sound = _sound(value, len(self.arms), -LARGEST_INPUT)
+        if sound is not None:
+            return sound
         return states.array(self.name, f"Request.static_scores[{key!r}]", value, Field((len(self.arms),)))
 
     def costs_of(self, request: Request) -> np.ndarray:

@@ -38,8 +38,9 @@ class Offline:
         contexts: features [N, d]. scores: [N, K] in [0, 1]. costs: [N, K] in USD. rho: score units per USD.
         embeddings: [N, e], or None if the problem has none.
         prompt_lengths: [N] in characters, or None if the problem has none.
-        answered: [N, K] of a log: True if the cell was measured and not predicted. None for a full table.
-        propensities: [N, K] of a log: probability with which a cell was played. None if it is not known.
+        answered: [N, K] of a log: 1 if the cell was measured, 0 if it was predicted. None for a full table.
+        propensities: [N, K] of a log: probability with which a cell was played, above 0 in answered cells.
+            None if it is not known.
         fits: values that do not depend on rho, shared by all streams of a problem.
     """
 
@@ -58,8 +59,9 @@ class Offline:
         """Check and keep the arrays.
 
         Raises:
-            PolicyError: shapes disagree, a context or rho is out of range, a score is not in [0, 1] or a cost
-                is negative or not finite. The other arrays are not checked.
+            PolicyError: shapes disagree, a context or rho is out of range, a score or propensity is not in
+                [0, 1], a cost is negative or not finite, or an answered cell has the propensity 0. Embeddings
+                and prompt lengths are not checked.
         """
         if np.ndim(scores) == 2:
             rows, k = np.shape(scores)
@@ -75,10 +77,29 @@ class Offline:
         self.rho = state.number("Offline", "rho", rho, 0.0, state.RHO_LIMIT)
         self.embeddings = embeddings
         self.prompt_lengths = prompt_lengths
+        share = state.Field((rows, k), 0.0, 1.0)
+        if answered is not None:
+            answered = state.array("Offline", "answered", answered, share)
+        if propensities is not None:
+            propensities = state.array("Offline", "propensities", propensities, share)
         self.answered = answered
         self.propensities = propensities
+        self._check_propensities()
         self.fits = {} if fits is None else fits
         self._cache: dict[Hashable, Any] = {}
+
+    def _check_propensities(self) -> None:
+        """Raise PolicyError if an answered cell has the propensity 0, by which estimates would divide."""
+        if self.answered is None or self.propensities is None:
+            return
+        never = np.argwhere((self.answered > 0) & (self.propensities <= 0))
+        if len(never):
+            row, arm = never[0]
+            raise PolicyError(
+                f"Offline: propensities[{row}, {arm}] is 0, but arm {arm} answered row {row}: expected the "
+                "probability with which the arm was played, above 0; leave propensities out if they are not "
+                "known"
+            )
 
     @property
     def utilities(self) -> np.ndarray:

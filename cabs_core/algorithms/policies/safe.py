@@ -33,6 +33,7 @@ from cabs_core.algorithms.policies.request import (
     checked_outcome,
 )
 from cabs_core.base.errors import PolicyError
+from cabs_core.base.masked import refuse_masked
 
 if TYPE_CHECKING:
     from cabs_core.algorithms.policies.state import Saved
@@ -286,7 +287,8 @@ class SafePolicy:
             PolicyError: `name` is empty or an arm already, `like` names no arm, `margin` is out of range,
                 embeddings and scores are not given together, or the policy cannot start an arm from scored
                 prompts or from another arm. Nothing has changed.
-            DataError: shapes disagree, a value is not finite or a score out of range. Nothing has changed.
+            DataError: shapes disagree, an array is masked, a value is not finite or a score out of range.
+                Nothing has changed.
         """
         with self._lock:
             algorithm = self.algorithm
@@ -303,6 +305,8 @@ class SafePolicy:
             if embeddings is None or scores is None:
                 algorithm.add_arm()
             else:
+                refuse_masked("embeddings", embeddings)
+                refuse_masked("scores", scores)
                 algorithm.add_scored_arm(np.asarray(embeddings), np.asarray(scores))
             if like is not None:
                 algorithm.resemble(algorithm.arms.index(like), margin)

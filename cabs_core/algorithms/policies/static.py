@@ -304,15 +304,21 @@ class Predicted(StaticPolicy):
         """Check predictor and settings. The predictor is fitted when it is first needed.
 
         Raises:
-            PolicyError: the predictor is unknown, or the value of an option is out of range.
-            TypeError: the predictor has no option of a name in the settings.
+            PolicyError: the predictor or an option of it is unknown, or a value has the wrong type or is out
+                of range.
         """
         # a third of a second, and a replay reads predictions that are there
         from cabs_core.algorithms.predictors import make_score_predictor  # noqa: PLC0415
 
         self.predictor: Any = None
         self.offline = offline if offline is not None and len(offline) >= 2 else None
-        make_score_predictor(self.key, **self.predictor_settings)
+        try:
+            make_score_predictor(self.key, **self.predictor_settings)
+        except PolicyError as error:
+            # the message begins with the predictor, which most policies are called by
+            if str(error).startswith(f"{self.name}:"):
+                raise
+            raise PolicyError(f"{self.name}: {error}") from None
 
     @property
     def key(self) -> str:

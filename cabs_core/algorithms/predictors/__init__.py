@@ -5,6 +5,8 @@ predictor.predict(embeddings, prompt_lengths)       # [n, K] in [0, 1]
 predictor.save(folder); load_score_predictor(folder)
 """
 
+import inspect
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from cabs_core.algorithms.predictors.kernel_ridge import KernelPredictor
 from cabs_core.algorithms.predictors.simple import KnnPredictor, MeanPredictor, RidgePredictor
 from cabs_core.algorithms.predictors.stack import StackPredictor
 from cabs_core.algorithms.predictors.tasks import TaskPredictor
-from cabs_core.base.errors import PolicyError, ProvenanceError
+from cabs_core.base.errors import PolicyError, ProvenanceError, did_you_mean
 
 _CLASSES: dict[str, type[ScorePredictor]] = {
     cls.name: cls
@@ -34,6 +36,8 @@ _CLASSES: dict[str, type[ScorePredictor]] = {
 }
 #: predictors whose predictions the oracles give and every replay problem holds
 STATIC = ("knn", "knn_literal", "ridge", "kernel_ridge")
+#: errors of constructors that compare and convert a value of the wrong type
+_WRONG_TYPE = (TypeError, ValueError, LookupError, OverflowError)
 #: names of all static score predictors; `knn_literal` is kNN with the published k = 3
 SCORE_PREDICTORS = (*_CLASSES, "knn_literal")
 
@@ -42,12 +46,38 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
     """Return a new, unfitted predictor by name; options are those of its class.
 
     Raises:
-        PolicyError: the name is unknown, or the value of an option is out of range.
-        TypeError: the class has no such option.
+        PolicyError: the name or an option is unknown, or the value of an option has the wrong type or is out
+            of range.
     """
     if name == "knn_literal":
-        return KnnPredictor(**{"k": 3, **options})
-    return predictor_class(name)(**options)
+        kind: type[ScorePredictor] = KnnPredictor
+        options = {"k": 3, **options}
+    else:
+        kind = predictor_class(name)
+    parameters = inspect.signature(kind).parameters
+    known = ", ".join(f"{option}={parameter.default!r}" for option, parameter in parameters.items()) or "none"
+    for option in options:
+        if option not in parameters:
+            hint = did_you_mean(option, list(parameters))
+            raise PolicyError(f"{name}: unknown option {option!r:.80}.{hint} Options with defaults: {known}.")
+    try:
+        return kind(**options)
+    except _WRONG_TYPE as error:
+        option = _culprit(kind, options)
+        raise PolicyError(
+            f"{name}: option {option} has no value that it can have, {options[option]!r:.80} ({error}). "
+            f"Options with defaults: {known}."
+        ) from None
+
+
+def _culprit(kind: type[ScorePredictor], options: Mapping[str, Any]) -> str:
+    """Return the first option whose value alone the predictor does not accept, or else the first option."""
+    for option, value in options.items():
+        try:
+            kind(**{option: value})
+        except (PolicyError, *_WRONG_TYPE):
+            return option
+    return next(iter(options))
 
 
 def predictor_class(name: str) -> type[ScorePredictor]:

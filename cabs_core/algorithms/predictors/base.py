@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists
 from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.errors import DataError, ProvenanceError
+from cabs_core.base.masked import refuse_masked
 
 FORMAT = 1
 #: embeddings, prompt lengths and scores of held-out prompts
@@ -188,8 +189,10 @@ def check_inputs(
         width: required e, None for any. rows: least n. what: prefix of the names in messages.
 
     Raises:
-        DataError: a shape is wrong, or a value is not finite, or a length is negative.
+        DataError: an array is masked, a shape is wrong, a value is not finite, or a length is negative.
     """
+    refuse_masked(f"{what}embeddings", embeddings)
+    refuse_masked(f"{what}prompt_lengths", prompt_lengths)
     x = np.asarray(embeddings)
     if x.ndim != 2 or x.shape[1] < 1 or len(x) < rows:
         raise DataError(f"{what}embeddings have shape {x.shape}: expected [n >= {rows}, e >= 1]")
@@ -214,6 +217,7 @@ def check_inputs(
 
 def check_scores(scores: ArrayLike, rows: int, *, arms: int | None = None, what: str = "") -> np.ndarray:
     """Return scores as float64 `[rows, K]` in [0, 1]; raise DataError that names the wrong cell."""
+    refuse_masked(f"{what}scores", scores)
     y = np.asarray(scores, dtype=np.float64)
     if y.ndim != 2 or len(y) != rows or y.shape[1] < 1 or (arms is not None and y.shape[1] != arms):
         raise DataError(f"{what}scores have shape {y.shape}: expected [{rows}, {arms or 'K >= 1'}]")

@@ -22,6 +22,8 @@ MANY = 16_384
 _STRIDE = 16
 #: length of a list that is kept
 LENGTH = 200
+#: number of points that are converted to double precision at a time
+_ROWS = 2048
 #: number of distances that are computed at a time, if there are more than `MANY` train prompts
 _BLOCK = 2**22
 
@@ -52,37 +54,46 @@ def nearest(distance: np.ndarray, top: int) -> np.ndarray:
     return near
 
 
-def search(
-    points: np.ndarray, half: np.ndarray, x: np.ndarray, top: int
-) -> Iterator[tuple[slice, np.ndarray]]:
-    """Yield, for chunks of rows of x `[n, e]`, the slice and the indices of the nearest rows of points.
+class Points:
+    """Train points among which the nearest ones are searched.
 
-    The distance is Euclidean. The indices are `[rows, top]`, nearest first; points are `[N, e]` float32.
+    Half a squared distance is compared as |p - c|^2 / 2 - (x - c)'p, which differs from it by a term that all
+    points share. With the mean of the points as centre c, its rounding in float32 is that of the points
+    themselves. Without a centre, the square of a feature that lies far from zero, such as a year, would have
+    a rounding larger than the differences of the distances. The points stay as they are, because files hold
+    them.
 
-    Args:
-        half: `[N]`, half the squared length of every point.
+    Attributes:
+        values: `[N, e]` float32.
+        center: `[e]` float64, mean of the points.
+        half: `[N]` float32, half the squared distance of every point from the centre.
     """
-    if len(points) <= MANY:
-        size = 512
-    else:
-        size = max(32, _BLOCK // len(points))
-    for start in range(0, len(x), size):
-        rows = slice(start, min(start + size, len(x)))
-        distance = x[rows].astype(np.float32) @ points.T
-        np.subtract(half, distance, out=distance)
-        near = nearest(distance, top)
-        order = np.argsort(np.take_along_axis(distance, near, axis=1), axis=1, kind="stable")
-        yield rows, np.take_along_axis(near, order, axis=1)
 
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        # in blocks: the squares of all points in double precision would be two further copies
+        blocks = [values[start : start + _ROWS] for start in range(0, len(values), _ROWS)]
+        totals = [block.sum(axis=0, dtype=np.float64) for block in blocks]
+        self.center = np.sum(totals, axis=0) / len(values)
+        parts = [((block - self.center) ** 2).sum(axis=1) for block in blocks]
+        self.half = (0.5 * np.concatenate(parts)).astype(np.float32)
 
-def halves(points: np.ndarray) -> np.ndarray:
-    """Return half the squared length of every point, `[n]`, with which a comparison of distances needs only
-    one product.
-    """
-    parts = (
-        points[start : start + MANY] for start in range(0, len(points), MANY)
-    )  # squares would be a second copy
-    return np.concatenate([0.5 * (part**2).sum(axis=1) for part in parts])
+    def search(self, x: np.ndarray, top: int) -> Iterator[tuple[slice, np.ndarray]]:
+        """Yield, for chunks of rows of x `[n, e]`, the slice and the indices of the nearest points.
+
+        The distance is Euclidean. The indices are `[rows, top]`, nearest first.
+        """
+        if len(self.values) <= MANY:
+            size = 512
+        else:
+            size = max(32, _BLOCK // len(self.values))
+        for start in range(0, len(x), size):
+            rows = slice(start, min(start + size, len(x)))
+            distance = (x[rows] - self.center).astype(np.float32) @ self.values.T
+            np.subtract(self.half, distance, out=distance)
+            near = nearest(distance, top)
+            order = np.argsort(np.take_along_axis(distance, near, axis=1), axis=1, kind="stable")
+            yield rows, np.take_along_axis(near, order, axis=1)
 
 
 class NeighbourLists:
@@ -95,8 +106,7 @@ class NeighbourLists:
     """
 
     def __init__(self, points: np.ndarray, rows: np.ndarray, near: np.ndarray):
-        self.points = points
-        self.half = halves(points)
+        self.points = Points(points)
         self.near = near
         self._place = {_key(row): i for i, row in enumerate(rows)}
 
@@ -120,14 +130,15 @@ class NeighbourLists:
             ValueError: there are fewer than `LENGTH` points.
         """
         points, rows = (np.ascontiguousarray(a, dtype=np.float32) for a in (points, rows))
-        digest = hashlib.sha256(f"{LENGTH} {points.shape} {rows.shape}".encode())
+        # "centred": lists of earlier versions were searched without a centre
+        digest = hashlib.sha256(f"centred {LENGTH} {points.shape} {rows.shape}".encode())
         for array in (points, rows):
             digest.update(array.view(np.uint8).data)
         path = folder / f"{digest.hexdigest()}.safetensors"
         near = _read(path, len(rows))
         if near is None:
             near = np.empty((len(rows), LENGTH), dtype=np.int32)
-            for part, indices in search(points, halves(points), rows, LENGTH):
+            for part, indices in Points(points).search(rows, LENGTH):
                 near[part] = indices
             with atomic_path(path) as temporary:
                 save_file({"near": near}, temporary, metadata={"sha256": _checksum(near)})

@@ -10,7 +10,7 @@ import numpy as np
 
 from cabs_core.algorithms.predictors.base import ScorePredictor, State, Validation, contrasts, held_out_part
 from cabs_core.algorithms.predictors.features import centred
-from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists, halves, search
+from cabs_core.algorithms.predictors.neighbour_lists import NeighbourLists, Points
 from cabs_core.base.errors import PolicyError
 
 
@@ -101,15 +101,14 @@ class KnnPredictor(ScorePredictor):
 
     name: ClassVar[str] = "knn"
     k_: int
-    points_: np.ndarray
-    half_: np.ndarray
+    points_: Points
     scores_: np.ndarray
     _in_lists = False
 
     def __init__(self, k: int | None = None, grid: tuple[int, ...] = (3, 10, 20, 30, 50, 75, 100, 150, 200)):
         if (k is not None and k < 1) or not grid or min(grid) < 1:
             raise PolicyError(f"knn: k = {k}, grid {grid}: expected numbers of neighbours >= 1")
-        self.k = k
+        self.k = None if k is None else int(k)
         self.grid = tuple(int(g) for g in grid)
 
     def _fit(
@@ -134,9 +133,7 @@ class KnnPredictor(ScorePredictor):
     def _remember(self, x: np.ndarray, y: np.ndarray) -> None:
         """Keep train prompts `[N, e]` and their scores `[N, K]`."""
         # float32 halves memory and time; neighbours whose distances are equal in float32 are interchangeable
-        self.points_ = x.astype(np.float32, copy=False)
-        # computed once, because for a single prompt the computation would take longer than the search
-        self.half_ = halves(self.points_)
+        self.points_ = Points(x.astype(np.float32, copy=False))
         self.scores_ = y
         self.use(self.lists)
 
@@ -149,16 +146,15 @@ class KnnPredictor(ScorePredictor):
         points = getattr(self, "points_", None)
         if lists is None or points is None:
             return
-        self._in_lists = points is lists.points or np.array_equal(points, lists.points)
+        self._in_lists = points is lists.points or np.array_equal(points.values, lists.points.values)
         if self._in_lists:
             self.points_ = lists.points
-            self.half_ = lists.half
 
     def share(self, twin: KnnPredictor) -> None:
         """Share the arrays of the train prompts with a predictor that has equal arrays, to save memory."""
-        if np.array_equal(self.points_, twin.points_) and np.array_equal(self.scores_, twin.scores_):
+        same_points = np.array_equal(self.points_.values, twin.points_.values)
+        if same_points and np.array_equal(self.scores_, twin.scores_):
             self.points_ = twin.points_
-            self.half_ = twin.half_
             self.scores_ = twin.scores_
 
     def with_k(self, k: int) -> Self:
@@ -190,7 +186,7 @@ class KnnPredictor(ScorePredictor):
         else:
             listed = None
         if listed is None:
-            yield from search(self.points_, self.half_, x, top)
+            yield from self.points_.search(x, top)
             return
         for start in range(0, len(x), 512):
             rows = slice(start, min(start + 512, len(x)))
@@ -204,11 +200,11 @@ class KnnPredictor(ScorePredictor):
 
     @property
     def width(self) -> int:
-        return int(self.points_.shape[1])
+        return int(self.points_.values.shape[1])
 
     def state(self) -> State:
         settings = {"k": self.k, "grid": list(self.grid), "chosen": self.k_}
-        return {"points": self.points_, "scores": self.scores_}, settings
+        return {"points": self.points_.values, "scores": self.scores_}, settings
 
     @classmethod
     def restore(cls, arrays: Mapping[str, np.ndarray], settings: Mapping[str, Any]) -> Self:

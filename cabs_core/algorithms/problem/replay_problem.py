@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike
 
 from cabs_core.algorithms.problem import problem_files
 from cabs_core.base.errors import DataError, ProvenanceError
+from cabs_core.base.masked import refuse_masked
 from cabs_core.base.utility import LARGEST_INPUT
 
 
@@ -66,23 +67,33 @@ _ARRAYS = {
     "observed": _Array("nK", 0.0, 1.0, outcome=True),
     "clusters": _Array("n", outcome=True),
 }
+#: bytes of an array up to which a problem copies it; larger arrays may be mapped files or fill the memory
+SMALL = 2**22
 _STATIC = _Array("nK", -LARGEST_INPUT, LARGEST_INPUT)
 
 
 def _numbers(name: str, value: ArrayLike) -> np.ndarray:
     """Return real numbers as a contiguous array of float64, or float32 if `_ARRAYS` says so.
 
-    Raise TypeError for text, dates, complex numbers and masked arrays.
+    Raise TypeError for text, dates and complex numbers.
     """
     array = np.asarray(value)
-    if array.dtype.kind not in "fiub" or isinstance(value, np.ma.MaskedArray):
-        if isinstance(value, np.ma.MaskedArray):
-            kind = "a masked array"
-        else:
-            kind = f"of {array.dtype}"
-        raise TypeError(f"{name} is {kind}, expected real numbers")
+    if array.dtype.kind not in "fiub":
+        raise TypeError(f"{name} is of {array.dtype}, expected real numbers")
     single = name in _ARRAYS and _ARRAYS[name].single
-    return problem_files.base_array(np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
+    return _own(value, np.ascontiguousarray(array, dtype=np.float32 if single else np.float64))
+
+
+def _own(value: ArrayLike, array: np.ndarray) -> np.ndarray:
+    """Return the array that was made of an argument as a plain ndarray.
+
+    It is a copy if it would share the argument's memory and has at most SMALL bytes, so that a caller who
+    goes on to use the argument does not change the problem.
+    """
+    plain = problem_files.base_array(array)
+    if plain.nbytes <= SMALL and isinstance(value, np.ndarray) and np.may_share_memory(plain, value):
+        return plain.copy()
+    return plain
 
 
 @dataclass(frozen=True)
@@ -90,6 +101,9 @@ class ReplayProblem:
     """Queries, outcomes and predictions of one split, and the train split for policies to learn from.
 
     There are n queries, K arms, d context features, N train queries, e embedding dimensions.
+
+    Arrays of up to 4 MiB are copied. Larger ones are kept as they are if their type fits, and must not be
+    changed afterwards.
 
     Attributes:
         arms: names of the K arms.
@@ -106,7 +120,8 @@ class ReplayProblem:
         prompt_lengths, offline_prompt_lengths: characters, `[n]`, `[N]`, optional.
         offline_answered: `[N, K]` of a log, 1 for a measured cell, 0 for a predicted cell. None if all cells
             are measured.
-        offline_propensities: `[N, K]` of a log, probability of the played cell, 0 elsewhere. None if unknown.
+        offline_propensities: `[N, K]` of a log, probability of the played cell, which is above 0, and 0
+            elsewhere. None if unknown.
         static_scores: predictions `[n, K]` of the score by the static predictors, by name
             (knn, knn_literal, ridge, kernel_ridge).
         static_costs: `[n, K]` costs in USD that the static policies expect. None stands for predicted_costs.
@@ -124,8 +139,8 @@ class ReplayProblem:
             share that is computed from offline_scores.
 
     Raises:
-        DataError: shapes disagree, or a value is not finite or out of range. The message names the first
-            fault.
+        DataError: shapes disagree, an array is masked, or a value is not finite or out of range. The
+            message names the first fault.
 
     Examples:
         >>> from cabs_core import synthetic_problem
@@ -178,10 +193,11 @@ class ReplayProblem:
         """Convert the arrays to their types, `arms` to a list of text, and copy the metadata.
 
         Clusters are numbered from 0, or become None if each has one query. `name` and `pool` stay as they
-        are. A value that cannot be converted, or a required array that is None, raises an error, mostly
-        TypeError or ValueError.
+        are. A masked array raises DataError. Another value that cannot be converted, or a required array that
+        is None, raises an error, mostly TypeError or ValueError.
         """
         put = object.__setattr__
+        where = f"replay problem {self.pool}/{self.name}"
         absent = [
             f.name
             for f in fields(self)
@@ -196,14 +212,18 @@ class ReplayProblem:
             value = getattr(self, item.name)
             if item.name in ("arms", "static_scores", "name", "pool", "metadata") or value is None:
                 continue
+            refuse_masked(f"{where}: {item.name}", value)
             if _ARRAYS[item.name].text:
-                put(self, item.name, problem_files.base_array(np.asarray(value, dtype=np.str_)))
+                put(self, item.name, _own(value, np.asarray(value, dtype=np.str_)))
             elif item.name == "clusters":
                 number = np.unique(np.asarray(value), return_inverse=True)[1].astype(np.int64)
                 put(self, item.name, number if number.max(initial=-1) + 1 < len(number) else None)
             else:
                 put(self, item.name, _numbers(item.name, value))
-        static = {k: _numbers(f"static_scores[{k}]", v) for k, v in dict(self.static_scores).items()}
+        static = {}
+        for key, value in dict(self.static_scores).items():
+            refuse_masked(f"{where}: static_scores[{key}]", value)
+            static[key] = _numbers(f"static_scores[{key}]", value)
         put(self, "static_scores", static)
         put(self, "metadata", dict(self.metadata))
 
@@ -267,6 +287,7 @@ class ReplayProblem:
             raise DataError(
                 f"{where}: {name}{list(place)} is {value[place]}, expected {spec.low}..{spec.high}"
             )
+        self._check_propensities(where)
         counted = [getattr(self, name) is None for name in ("input_tokens", "output_tokens", "input_prices")]
         if any(counted) and not all(counted):
             raise DataError(
@@ -280,6 +301,21 @@ class ReplayProblem:
         diagonal = np.einsum("tii->ti", self.surrogate_deltas)
         if np.any(diagonal != 0.0):
             raise DataError(f"{where}: surrogate_deltas must be zero where the anchor is the arm itself")
+
+    def _check_propensities(self, where: str) -> None:
+        """Raise DataError, which begins with `where`, if an answered train cell has the propensity 0."""
+        answered = self.offline_answered
+        propensities = self.offline_propensities
+        if answered is None or propensities is None:
+            return
+        never = np.argwhere((answered > 0) & (propensities <= 0))
+        if len(never):
+            row, arm = (int(i) for i in never[0])
+            raise DataError(
+                f"{where}: offline_propensities[{row}, {arm}] is 0, but {self.arms[arm]} answered train "
+                f"query {row}: expected the probability with which it was played, above 0; give None if the "
+                "probabilities are not known"
+            )
 
     @cached_property
     def fits(self) -> dict[Any, Any]:
@@ -310,8 +346,11 @@ class ReplayProblem:
             contexts: [n, d] of the queries. offline_contexts: [N, d] of the train split, the same features.
 
         Raises:
-            DataError: rows or features do not fit, or a value is not finite or beyond `LARGEST_INPUT`.
+            DataError: rows or features do not fit, an array is masked, or a value is not finite or beyond
+                `LARGEST_INPUT`.
         """
+        refuse_masked("contexts", contexts)
+        refuse_masked("offline_contexts", offline_contexts)
         x = np.asarray(contexts)
         offline = np.asarray(offline_contexts)
         rows = (self.n, len(self.offline_scores))

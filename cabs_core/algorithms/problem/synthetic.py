@@ -3,6 +3,7 @@
 import numpy as np
 
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
+from cabs_core.base.errors import DataError
 
 
 def synthetic_problem(
@@ -28,11 +29,25 @@ def synthetic_problem(
             of the played arm, clipped to [0, 1]. At 0 it is always 1/2.
         latencies: True for a problem with latencies.
 
+    Raises:
+        DataError: a size is no whole number or too small, `seed` is none of at least 0, or
+            `surrogate_quality` lies outside [0, 1].
+
     Examples:
         >>> from cabs_core import synthetic_problem
         >>> synthetic_problem(n=50, K=3, d=4, seed=1).scores.shape
         (50, 3)
     """
+    sizes = {"n": (n, 1), "K": (K, 1), "d": (d, 2), "offline": (offline, 0), "seed": (seed, 0)}
+    for what, (value, least) in sizes.items():
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            raise DataError(
+                f"synthetic_problem: {what} is {value!r:.80}, expected a whole number of at least {least}"
+            )
+    if not 0.0 <= surrogate_quality <= 1.0:
+        raise DataError(
+            f"synthetic_problem: surrogate_quality is {surrogate_quality!r:.80}, expected a number in [0, 1]"
+        )
     rng = np.random.default_rng([seed, n, K, d])
     total = n + offline
     task = rng.integers(4, size=total)

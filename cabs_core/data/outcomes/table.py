@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 
 from cabs_core.base.atomic import Contents, atomic_directory
 from cabs_core.base.errors import DataError
+from cabs_core.base.masked import refuse_masked
 from cabs_core.base.statistics.clusters import clusters_of
 from cabs_core.data.outcomes.copies import near_copies
 
@@ -132,6 +133,7 @@ class Outcomes(QueryTable):
             array = getattr(self, name)
             if array is None:
                 continue
+            refuse_masked(name, array)
             array = np.ascontiguousarray(array, dtype=np.float64)
             object.__setattr__(self, name, array)
             if array.shape != (n, k):

@@ -14,7 +14,7 @@ from cabs_core.base.statistics.costs import DEAREST, MOST_OF_THE_MONEY, dearest_
 from cabs_core.base.statistics.uncertainty import crossed_error, ratio_error, standard_error
 from cabs_core.base.units import percentage
 from cabs_core.evaluation.metrics.frontier import pareto_mask
-from cabs_core.evaluation.replay.engine import replay
+from cabs_core.evaluation.replay.engine import replay, rho_grid
 from cabs_core.evaluation.replay.result import ReplayResult
 
 MEASURES = ("utility", "score", "cost", "regret")
@@ -24,7 +24,7 @@ _COLUMNS = ("policy", "rho", "trials", "rounds", *(f"{m}{end}" for m in MEASURES
 def replay_many(
     problem: ReplayProblem,
     policies: Sequence[Any] | Mapping[str, Any],
-    rhos: Iterable[float] = (300.0,),
+    rhos: float | Iterable[float] = (300.0,),
     *,
     trials: int = 10,
     seed: int = 0,
@@ -36,7 +36,7 @@ def replay_many(
         problem: the arrays.
         policies: names, pairs of a name and options, or objects with `predict` and `learn`. A mapping
             gives them labels of your own.
-        rhos: cost sensitivities, 0 or more, in score units per USD.
+        rhos: cost sensitivities, 0 or more, in score units per USD, or a single one.
         trials, seed: as in `replay`.
         settings: other keywords of `replay`, such as `condition` or `threads`.
 
@@ -46,7 +46,7 @@ def replay_many(
         one round).
 
     Raises:
-        PolicyError: a policy, option or label is unknown or named twice.
+        PolicyError: a policy, option or label is unknown or named twice, or a rho is out of range.
 
     Examples:
         >>> from cabs_core import replay_many, synthetic_problem
@@ -57,7 +57,7 @@ def replay_many(
         [['LinUCB', 0.0], ['LinUCB', 300.0], ['bolder', 0.0], ['bolder', 300.0]]
     """
     rows = []
-    grid = [float(rho) for rho in rhos]
+    grid = rho_grid("replay_many", rhos)
     for label, policy, options in _labelled(policies):
         for rho in grid:
             result = replay(problem, policy, rho=rho, trials=trials, seed=seed, options=options, **settings)
@@ -79,10 +79,15 @@ def _labelled(policies: Sequence[Any] | Mapping[str, Any]) -> list[tuple[str, An
     """Return label, policy (name or object) and options of each policy; a default label lists the options.
 
     Raises:
-        PolicyError: a label occurs twice.
+        PolicyError: a label occurs twice, or the argument holds no policies.
     """
     if isinstance(policies, str):
         policies = [policies]
+    if not isinstance(policies, Iterable):
+        raise PolicyError(
+            f"replay_many: policies is {policies!r:.80}, expected a list of policies, or a mapping "
+            "{label: policy}"
+        )
     items = policies.items() if isinstance(policies, Mapping) else ((None, item) for item in policies)
     labelled = []
     for label, item in items:
@@ -158,8 +163,8 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         measure: utility, score, cost or regret.
 
     Raises:
-        DataError: the two did not play the same queries in the same order, or played at different rhos and
-            the measure is utility or regret.
+        DataError: an argument is no result of a replay, or the two did not play the same queries in the same
+            order, or played at different rhos and the measure is utility or regret.
 
     Examples:
         >>> from cabs_core import paired_difference, synthetic_problem
@@ -170,6 +175,9 @@ def paired_difference(a: ReplayResult, b: ReplayResult, measure: str = "utility"
         >>> found.se_trials < 1e-12 < found.se_queries == found.se, found.independent
         (True, 200)
     """
+    for result in (a, b):
+        if not isinstance(result, ReplayResult):
+            raise DataError(f"paired_difference takes results of `replay`, not {type(result).__name__}")
     if a.order.shape != b.order.shape or not np.array_equal(a.order, b.order) or a.pool != b.pool:
         raise DataError(
             f"{a.policy} and {b.policy} are not paired: replay both on one problem with the same trials and "
@@ -237,7 +245,8 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
         and as good, and better in one of both.
 
     Raises:
-        DataError: a column is missing, or the table is empty.
+        DataError: a column is missing, the table is empty, or a cost or score is no finite number or a cost
+            is below 0.
 
     Examples:
         >>> import pandas as pd
@@ -248,11 +257,23 @@ def frontier(table: pd.DataFrame) -> pd.DataFrame:
         [True, False, True]
     """
     columns = ["policy", "rho", "cost", "score"]
+    if not isinstance(table, pd.DataFrame):
+        raise DataError(f"frontier takes a table such as `replay_many` returns, not {type(table).__name__}")
     missing = [name for name in columns if name not in table]
     if missing or not len(table):
         raise DataError(
             f"frontier: expected rows with columns {columns}; missing are {missing or 'the rows'}"
         )
+    for name, least in (("cost", 0.0), ("score", -np.inf)):
+        values = pd.to_numeric(table[name], errors="coerce").to_numpy(dtype=np.float64)
+        bad = np.flatnonzero(~(np.isfinite(values) & (values >= least)))
+        if len(bad):
+            row = table.iloc[bad[0]]
+            at_least = " of at least 0" if name == "cost" else ""
+            raise DataError(
+                f"frontier: {name} of policy {row['policy']!r:.80} at rho {row['rho']} is {row[name]!r:.80}, "
+                f"expected a finite number{at_least}: leave the row out"
+            )
     points = table[columns].sort_values(["cost", "score"], ignore_index=True)
     points["on_frontier"] = pareto_mask(points["cost"], points["score"])
     return points

@@ -8,7 +8,7 @@ rho is in score units per USD.
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -157,6 +157,9 @@ def replay(
         threads = default_threads()
     else:
         threads = states.whole_number("replay", "threads", threads, 1, 4096)
+    for what, callback in (("progress", progress), ("cancel", cancel)):
+        if callback is not None and not callable(callback):
+            raise PolicyError(f"replay: {what} is {states.excerpt(repr(callback), 80)}, expected a function")
     watch = _Watch(f"{asked.policy} at rho {asked.rho:g}", progress, cancel)
     stream = make_stream(problem, asked.rho, asked.latency_weight)
     numbers = _trial_numbers(trials)
@@ -275,14 +278,18 @@ def _orders(
     """Queries in the order of play, int64 `[T]` for each trial: from the seed, or `order` if it is given.
 
     Raises:
-        PolicyError: `order` does not have one row for each trial, or holds a number that is no query.
+        PolicyError: `order` does not have one row for each trial, has rows of different lengths, is masked,
+            or holds a number that is no query.
     """
     if order is None:
         seeded = (query_order(asked.seed, asked.pool, i, problem.n) for i in trials)
         return [in_time(rows, problem.times) for rows in seeded]
-    rows = np.atleast_2d(order)
+    try:
+        rows = np.atleast_2d(np.asarray(order))
+    except (TypeError, ValueError):  # rows of different lengths make no array
+        rows = np.empty(0)
     valid = rows.dtype.kind in "iu" and rows.ndim == 2 and rows.size and len(rows) == len(trials)
-    if not valid or rows.min() < 0 or rows.max() >= problem.n:
+    if not valid or isinstance(order, np.ma.MaskedArray) or rows.min() < 0 or rows.max() >= problem.n:
         raise PolicyError(f"replay: order must be whole [{len(trials)}, T] rows in 0..{problem.n - 1}")
     return list(rows.astype(np.int64))
 
@@ -390,7 +397,7 @@ def _trial_numbers(trials: Any) -> list[int]:
     """Return the numbers of the trials: 0, 1, ... if `trials` is a count, otherwise the numbers in `trials`.
 
     Raises:
-        PolicyError: `trials` is neither a count of at least 1 nor a sequence of numbers.
+        PolicyError: `trials` is neither a count of at least 1 nor a sequence of different numbers.
     """
     if isinstance(trials, (int, np.integer)):
         return list(range(states.whole_number("replay", "trials", trials, 1, 1_000_000)))
@@ -402,7 +409,30 @@ def _trial_numbers(trials: Any) -> list[int]:
         raise PolicyError(
             f"replay: trials {states.excerpt(repr(trials), 80)} must be a number or numbers of trials"
         )
-    return [states.whole_number("replay", "trials", i) for i in numbers]
+    numbers = [states.whole_number("replay", "trials", i) for i in numbers]
+    if len(set(numbers)) != len(numbers):
+        twice = next(i for i in numbers if numbers.count(i) > 1)
+        raise PolicyError(
+            f"replay: trials names trial {twice} twice, which would count its rounds as independent ones: "
+            "name each trial once"
+        )
+    return numbers
+
+
+def rho_grid(where: str, rhos: Any) -> list[float]:
+    """Return the rhos of an argument that is one rho or several.
+
+    Args:
+        where: name of the function, for the message.
+
+    Raises:
+        PolicyError: the argument is neither, or a rho is out of range.
+    """
+    try:
+        values = [rhos] if np.ndim(rhos) == 0 and not isinstance(rhos, Iterable) else list(rhos)
+    except (TypeError, ValueError):
+        values = [rhos]
+    return [float(states.number(where, "rhos", rho, 0.0, states.RHO_LIMIT)) for rho in values]
 
 
 def _result(

@@ -5,7 +5,8 @@ contexts alone; a policy that needs predictions, surrogates or saving should sub
 
 `predict(context)` gets the features `[d]` and returns the index of an arm, or a probability for each of the K
 arms. `learn(context, arm, reward, probability)` gets the clipped utility of the played arm when the reward
-arrives. Results name the object by its attribute `name`, or by its class.
+arrives. Both get the context as a read-only array. Results name the object by its attribute `name`, or by its
+class.
 """
 
 import copy
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cabs_core.algorithms.policies import state as states
-from cabs_core.algorithms.policies.play import Lane, Stream
+from cabs_core.algorithms.policies.play import Lane, Stream, read_only
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.streams import stream_key
 
@@ -60,10 +61,12 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
     Raises:
         PolicyError: `predict` returns neither an arm nor probabilities.
     """
+    # a policy that scaled its context in place would change the problem for every later replay
+    contexts = read_only(stream.contexts)
     rng = np.random.Generator(np.random.PCG64(int(stream_key("external", *keys)[0])))
     learn = getattr(policy, "learn", None)
     for t, row in enumerate(lane.order):
-        pmf = _probabilities(name, policy.predict(stream.contexts[row]), len(stream.arms))
+        pmf = _probabilities(name, policy.predict(contexts[row]), len(stream.arms))
         available = stream.available(t)
         if available is not None:
             pmf = np.where(available, pmf, 0.0)
@@ -80,7 +83,7 @@ def play_external(policy: Any, name: str, stream: Stream, lane: Lane, keys: tupl
             seen = int(lane.order[s])
             played = int(lane.actions[s])
             learn(
-                stream.contexts[seen],
+                contexts[seen],
                 played,
                 float(stream.utilities[seen, played]),
                 float(lane.propensities[s]),

@@ -17,13 +17,14 @@ carrot are chosen together with the oracles, by squared error on the same valida
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
+from cabs_core.algorithms.policies import state as states
 from cabs_core.algorithms.policies.registry import policy_class
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import name_and_options, policy_record, random_key, split_name
@@ -32,7 +33,7 @@ from cabs_core.base.catalog.regimes import REGIMES, is_paper_grid, regime_table
 from cabs_core.base.errors import PolicyError
 from cabs_core.base.statistics.uncertainty import mean_error
 from cabs_core.base.streams import stream_key
-from cabs_core.evaluation.replay.engine import Progress, replay
+from cabs_core.evaluation.replay.engine import Progress, replay, rho_grid
 from cabs_core.evaluation.replay.result import ReplayResult
 
 if TYPE_CHECKING:
@@ -111,11 +112,15 @@ def configurations(
             with any budget.
         seed: seed of the random draws.
         grid: `{option: values}`. None takes the grid of the policy's record.
+
+    Raises:
+        PolicyError: the policy or an option is unknown, a value is out of range, or the grid is no mapping of
+            names to lists of values.
     """
     if not tunable(policy):
         return [{}]
     record = policy_record(policy)
-    space = record.tuning if grid is None else grid
+    space = record.tuning if grid is None else _checked_grid(policy, grid)
     every = [dict(zip(space, values, strict=True)) for values in product(*space.values())]
     cls = policy_class(policy)
     seen = [cls.parse(policy, {})]
@@ -139,10 +144,27 @@ def configurations(
     return chosen
 
 
+def _checked_grid(policy: str, grid: Any) -> Mapping[str, Sequence[Any]]:
+    """Return the grid of a policy.
+
+    Raises:
+        PolicyError: the grid is no mapping of names to lists of values. A text is no list.
+    """
+    if not isinstance(grid, Mapping):
+        raise PolicyError(f"tune: grids[{policy!r}] is {grid!r:.80}, expected {{option: list of values}}")
+    for option, values in grid.items():
+        if not isinstance(values, Iterable) or isinstance(values, str | bytes | Mapping):
+            raise PolicyError(
+                f"tune: grids[{policy!r}][{option!r}] is {values!r:.80}, expected a list of values: write "
+                f"[{values!r:.80}] for a single one"
+            )
+    return grid
+
+
 def tune(
     problem: ReplayProblem,
     policies: Sequence[str],
-    rhos: Sequence[float] = RHOS,
+    rhos: float | Sequence[float] = RHOS,
     budget: int = 12,
     seed: int = 0,
     *,
@@ -159,7 +181,7 @@ def tune(
     Args:
         problem: the validation problem; the test problem must never be given.
         policies: names of policies. The result lists those that are never tuned in `untuned`.
-        rhos: cost sensitivities to average over.
+        rhos: cost sensitivities to average over, or a single one.
         budget: number of configurations of each policy, its preset included.
         seed: seed of the random configurations and of the orders.
         trials: number of orders. None takes `trials_for`.
@@ -169,7 +191,8 @@ def tune(
         progress: called with the finished share and a text after every configuration.
 
     Raises:
-        PolicyError: an unknown policy, or none of them is ever tuned.
+        PolicyError: an unknown policy, or none of them is ever tuned; no rho, or one out of range; a grid
+            that does not list the values of an option; or `problem`, `seed` or `fixed` of a wrong type.
 
     Examples:
         >>> from cabs_core import synthetic_problem, tune
@@ -180,6 +203,18 @@ def tune(
     """
     if isinstance(policies, str):
         policies = (policies,)
+    if not isinstance(problem, ReplayProblem):
+        raise PolicyError(f"tune takes a ReplayProblem, not {type(problem).__name__}")
+    grid = rho_grid("tune", rhos)
+    if not grid:
+        raise PolicyError("tune: rhos is empty, expected at least one rho to average over")
+    seed = states.whole_number("tune", "seed", seed, -(2**63), 2**63 - 1)
+    for what, settings in (("fixed", fixed), ("grids", grids)):
+        if settings is not None and not isinstance(settings, Mapping):
+            raise PolicyError(f"tune: {what} is {settings!r:.80}, expected a mapping with names of policies")
+    for policy, options in (fixed or {}).items():
+        if not isinstance(options, Mapping):
+            raise PolicyError(f"tune: fixed[{policy!r}] is {options!r:.80}, expected {{option: value}}")
     reasons_of = {policy: why_untuned(policy) for policy in dict.fromkeys(policies)}
     result = TuningResult(untuned={policy: reason for policy, reason in reasons_of.items() if reason})
     names = [policy for policy, reason in reasons_of.items() if not reason]
@@ -198,7 +233,7 @@ def tune(
         for step, options in enumerate(candidates):
             runs = [
                 replay(problem, policy, rho=rho, trials=trials, seed=seed, options={**extra, **options})
-                for rho in rhos
+                for rho in grid
             ]
             tried.append(_Tried.of(options, runs, problem.n))
             if progress is not None:

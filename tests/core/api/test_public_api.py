@@ -9,12 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import cabs_core
 from cabs_core import (
     Request,
     build_policy,
+    frontier,
     paired_difference,
     plot_frontier,
     plot_regret,
@@ -23,6 +25,8 @@ from cabs_core import (
     synthetic_problem,
 )
 from cabs_core.algorithms.policies import classes
+from cabs_core.algorithms.predictors import make_score_predictor
+from cabs_core.algorithms.problem import replay_problem
 from cabs_core.algorithms.problem.replay_problem import ReplayProblem
 from cabs_core.base.catalog.policies import policies as catalog_policies
 from cabs_core.base.errors import DataError, PolicyError
@@ -120,6 +124,33 @@ def test_the_tidy_frame_is_what_replays_say(problem):
     assert len(frame) == one.trials * one.rounds and frame["reward"].mean() == pytest.approx(one.utility)
     with pytest.raises(PolicyError, match="named twice"):
         replay_many(problem, ["ridge", "ridge"], [0])
+    assert replay_many(problem, ["ridge"], 300.0, trials=1)["rho"].tolist() == [300.0]
+    for rhos in ("a", [np.nan], [-1.0], None):
+        with pytest.raises(PolicyError, match="replay_many: rhos is "):
+            replay_many(problem, ["ridge"], rhos)
+    with pytest.raises(PolicyError, match="policies is None"):
+        replay_many(problem, None)
+
+
+def test_a_frontier_of_unknown_costs_is_refused():
+    table = pd.DataFrame({"policy": ["a", "b"], "rho": 0.0, "cost": [1.0, 2.0], "score": [0.5, 0.6]})
+    for column, value in (("cost", np.nan), ("cost", -1.0), ("cost", "x"), ("score", np.inf)):
+        wrong = table.astype({column: object})
+        wrong.loc[1, column] = value
+        with pytest.raises(DataError, match=f"{column} of policy 'b' at rho 0.0 is {value!r}"):
+            frontier(wrong)
+    with pytest.raises(DataError, match="not list"):
+        frontier([1, 2])
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"n": 0}, {"n": 10.5}, {"n": -3}, {"K": 0}, {"d": 1}, {"offline": -1}, {"seed": -1}]
+    + [{"surrogate_quality": value} for value in (2.0, -0.1, np.nan)],
+)
+def test_impossible_synthetic_problems_are_refused(change):
+    with pytest.raises(DataError, match=f"synthetic_problem: {next(iter(change))} is "):
+        synthetic_problem(**change)
 
 
 def test_differences_are_paired_and_static_ones_have_an_error(problem):
@@ -135,6 +166,8 @@ def test_differences_are_paired_and_static_ones_have_an_error(problem):
     assert np.isnan([few.low, few.high, few.p_value]).all() and "10 dearest" in str(few)
     again = paired_difference(b, a)
     assert again.value == -difference.value and again.se == pytest.approx(difference.se)
+    with pytest.raises(DataError, match="not int"):
+        paired_difference(a, 3)
     with pytest.raises(DataError, match="not paired"):
         paired_difference(a, replay(problem, "ridge", rho=300.0, trials=3, seed=1))
     with pytest.raises(DataError, match="not comparable"):
@@ -173,6 +206,47 @@ def test_a_policy_of_another_library_plays_the_same_orders(problem):
         replay(problem, object())
 
 
+class Scales:
+    """A policy that scales its context in place."""
+
+    def __init__(self, method):
+        self.method = method
+
+    def predict(self, context):
+        if self.method == "predict":
+            context /= 2.0
+        return 0
+
+    def learn(self, context, arm, reward, probability):
+        if self.method == "learn":
+            context /= 2.0
+
+
+@pytest.mark.parametrize("method", ["predict", "learn"])
+def test_an_object_cannot_change_the_problem_through_its_context(problem, method) -> None:
+    before = problem.contexts.copy()
+    with pytest.raises(ValueError, match="read-only"):
+        replay(problem, Scales(method), trials=1)
+    np.testing.assert_array_equal(problem.contexts, before)
+
+
+def test_a_problem_does_not_follow_the_arrays_that_it_was_made_of(problem) -> None:
+    contexts, queries = problem.contexts.copy(), problem.query_ids.copy()
+    static = {"ridge": problem.predicted_scores.copy()}
+    made = replace(problem, contexts=contexts, query_ids=queries, static_scores=static)
+    saved = made.content_hash()
+    contexts[:] = 0.0
+    queries[:] = "q"
+    static["ridge"][:] = 0.0
+    again = replace(made)
+    assert again.content_hash() == saved and again.contexts.any()
+    large = np.zeros((600_000, 1))
+    copied = replay_problem._numbers("contexts", large)
+    assert copied.nbytes > replay_problem.SMALL and np.shares_memory(copied, large), (
+        "large arrays are not copied"
+    )
+
+
 def test_problems_without_text_from_arrays_of_ones_own():
     rng = np.random.default_rng(1)
     x = rng.normal(size=(400, 6))
@@ -196,6 +270,28 @@ def test_problems_without_text_from_arrays_of_ones_own():
             problems_from_arrays(wrong, np.full((400, 3), 1e-4), contexts=x)
         with pytest.raises(DataError, match="costs are no array of numbers"):
             problems_from_arrays(scores, wrong, contexts=x)
+
+
+def test_masked_arrays_are_refused_by_every_entrance(problem) -> None:
+    """What lies below the mask is no measurement."""
+    x = np.random.default_rng(0).normal(size=(60, 4))
+    sound = {"scores": np.ones((60, 2)), "costs": np.full((60, 2), 1e-4), "contexts": x, "embeddings": x}
+    texts = {"prompts": [f"p{i}" for i in range(60)], "tasks": ["a"] * 60}
+    for name, value in (sound | texts).items():
+        masked = np.ma.masked_array(value, np.arange(np.size(value)).reshape(np.shape(value)) == 3)
+        with pytest.raises(DataError, match=f"{name}: a masked array"):
+            problems_from_arrays(**sound | {name: masked})
+    for name in ("contexts", "tasks", "surrogate_deltas"):
+        with pytest.raises(DataError, match=f"problem synthetic/test: {name}: a masked array"):
+            replace(problem, **{name: np.ma.masked_array(getattr(problem, name))})
+    with pytest.raises(DataError, match="a masked array"):
+        replace(problem, clusters=np.ma.masked_array(np.zeros(problem.n)))
+    with pytest.raises(DataError, match="offline_contexts: a masked array"):
+        problem.with_contexts(problem.contexts, np.ma.masked_array(problem.offline_contexts))
+    with pytest.raises(DataError, match="embeddings: a masked array"):
+        make_score_predictor("ridge").fit(np.ma.masked_array(x), np.ones(60), np.ones((60, 2)))
+    with pytest.raises(DataError, match="scores: a masked array"):
+        make_score_predictor("ridge").fit(x, np.ones(60), np.ma.masked_array(np.ones((60, 2))))
 
 
 def test_figures_are_saved_in_three_forms(problem, tmp_path):

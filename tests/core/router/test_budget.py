@@ -94,6 +94,9 @@ def test_a_policy_of_one_rho_is_refused(problem, policy):
 def test_impossible_budgets_are_refused(problem):
     with pytest.raises(RouterError, match="budget"):
         replay_budget(problem, "carrot", 0.0, BudgetReplay(rhos=(0.0, 100.0)))
+    for trials in (0, -1, 2.0):
+        with pytest.raises(RouterError, match=f"trials is {trials}, expected"):
+            BudgetReplay(trials=trials)
     with pytest.raises(RouterError, match="low < high"):
         replay_budget(problem, "carrot", 1.0, BudgetReplay(rhos=(100.0, 100.0)))
 

@@ -5,9 +5,9 @@ at K = 18 and d = 32. Given the shared coefficients w0, however, the arms are in
 therefore kept as a Gaussian of w0 and, for every arm, a Gaussian of its deviation given w0. One observation
 changes the Gaussian of w0 and that of one arm by rank-one updates, exactly and in O(K d^2) a round.
 
-Let C_j be the conditional covariance of arm j's deviation, m_j its conditional mean at w0 = 0, and V the
-prior variances. Then a score is y = u_j'w0 + x'm_j + noise of variance noise + x'C_j x, with u_j = V^-1 C_j
-x. This is a row for w0, and (x, y) is a row for arm j.
+Let C_j be the conditional covariance of arm j's deviation, m_j its conditional mean at w0 = 0, and V_j its
+prior variances (of which `own_variance` is that of its level). Then a score is y = u_j'w0 + x'm_j + noise of
+variance noise + x'C_j x, with u_j = V_j^-1 C_j x. This is a row for w0, and (x, y) is a row for arm j.
 
     residual: y = o_j + w0'x + v_j'x,                     x = [1, z], v_j per arm, o_j an offset (`Offset`)
     anchored: y = f0_j + w0'[1, f0_j - mu_j, z] + b_j,    f0 a static prediction, b_j per arm
@@ -45,6 +45,9 @@ LEAST_GAP = 0.01
 CLIP = 0.02
 #: most that the purse holds: one right answer
 MOST = 1.0
+#: least prior deviation of the own level of an arm that joined, since the train split does not know its
+#: score, and an arm with a small deviation would stay at its first expectation
+JOINED_ARM = 0.3
 
 
 class Offset(IntEnum):
@@ -85,7 +88,7 @@ class Residual(NamedTuple):
         mean, cov: [C, d + 1] and [C, d + 1, d + 1], mean and covariance of the shared coefficients.
         cov_arm, mean_arm: [C, K, d + 1, d + 1] and [C, K, d + 1], covariance of the arms' deviations given
             w0, and their mean at w0 = 0 (C_j and m_j of the module).
-        prior: [C, d + 1], prior variances of the deviations.
+        prior: [C, d + 1], prior variances of the deviations of an arm of the train split; see `own_variance`.
         kind: [C], an `Offset` for each model.
         ridge: [K, d + 1], the ridge regression of every arm's score on the train split.
     """
@@ -231,6 +234,16 @@ def eases(base: np.ndarray, level: np.ndarray) -> np.ndarray:
 
 
 @kernel_part
+def own_variance(variance: float, joined: int) -> float:
+    """Return the prior variance of an arm's own level: `variance`, but at least JOINED_ARM^2 for an arm that
+    joined after the train split.
+    """
+    if joined:
+        return max(variance, JOINED_ARM**2)
+    return variance
+
+
+@kernel_part
 def fill_x(z: np.ndarray, x: np.ndarray) -> None:
     """Fill x [d + 1] with [1, z]."""
     x[0] = 1.0
@@ -240,7 +253,14 @@ def fill_x(z: np.ndarray, x: np.ndarray) -> None:
 
 @kernel_part
 def residual_predict(
-    m: int, z: np.ndarray, base: np.ndarray, level: np.ndarray, mask: np.ndarray, residual: Residual, fit: Fit
+    m: int,
+    z: np.ndarray,
+    base: np.ndarray,
+    level: np.ndarray,
+    mask: np.ndarray,
+    joined: np.ndarray,
+    residual: Residual,
+    fit: Fit,
 ) -> None:
     """Fill x, and f, v and u_residual of the available arms, under residual model m.
 
@@ -248,6 +268,7 @@ def residual_predict(
 
     Args:
         z: [d]. base: static predictions [K]. level: mean scores [K]. mask: available arms, bool [K].
+        joined: [K], 1 for an arm that came after the train split.
     """
     f = fit.f
     v = fit.v
@@ -264,22 +285,27 @@ def residual_predict(
     for j in range(f.size):
         if mask[j]:
             v[j] = product(cov_arm[j], x, u[j])
+            own = u[j, 0]
+            # all entries, since a loop from 1 takes longer
             for i in range(x.size):
                 u[j, i] /= prior[i]
+            if joined[j]:
+                u[j, 0] = own / own_variance(prior[0], joined[j])
             offset = offset_of(kind, base[j], level[j], ease, ridge[j], x)
             f[j] = offset + dot(mean_arm[j], x) + dot(u[j], mean0)
 
 
 @kernel_part
 def residual_learn(
-    m: int, offset: float, arm: int, score: float, noise: float, residual: Residual, fit: Fit
+    m: int, offset: float, arm: int, joined: int, score: float, noise: float, residual: Residual, fit: Fit
 ) -> float:
     """Add a score of `arm` at the prompt `fit.x` to residual model m.
 
     Return the score, offset included, that the model predicted before the update.
 
     Args:
-        offset: as `offset_of` returns it. noise: variance of the score's noise.
+        offset: as `offset_of` returns it. joined: 1 if `arm` came after the train split.
+        noise: variance of the score's noise.
     """
     x = fit.x
     row = fit.row[: x.size]
@@ -292,6 +318,8 @@ def residual_learn(
     v = product(cov_arm, x, gain)
     for i in range(x.size):
         row[i] = gain[i] / prior[i]
+    if joined:
+        row[0] = gain[0] / own_variance(prior[0], joined)
     rest = score - offset - dot(mean_arm, x)
     predicted = dot(row, mean0)
     variance = noise + v

@@ -41,6 +41,7 @@ from cabs_core.algorithms.policies.hier_mix.models import (
     eases,
     forget_changes,
     new_fit,
+    own_variance,
     power_prior,
     scaling_of,
 )
@@ -51,7 +52,6 @@ from cabs_core.algorithms.policies.hier_mix.rounds import (
     Scratch,
     decide,
     learn,
-    own_variance,
 )
 from cabs_core.algorithms.policies.play import CompiledPolicy, Lane, Stream, round_loop
 from cabs_core.algorithms.policies.policy import DEFAULT_HORIZON, PolicyOptions

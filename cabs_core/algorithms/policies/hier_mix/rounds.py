@@ -24,6 +24,7 @@ from cabs_core.algorithms.policies.hier_mix.models import (
     learn_change,
     log_likelihood,
     offset_of,
+    own_variance,
     probe_of,
     residual_learn,
     residual_predict,
@@ -35,10 +36,6 @@ from cabs_core.base.compiled.utility import value_and_slope
 
 #: surprise per round, in nats, that the alarm ignores, so that a slightly wrong mixture does not set it off
 ALLOWANCE = 0.1
-
-#: least prior deviation of the own level of an arm that joined, since the train split does not know its
-#: score, and an arm with a small deviation would stay at its first expectation
-JOINED_ARM = 0.3
 
 #: argument of `fill_choice` for the trusting models. A plain 0 would have a type of its own, for which numba
 #: would compile the function a second time.
@@ -192,7 +189,7 @@ def fill_choice(
             anchored_predict(z, base, mask, anchored, fit)
             fill_values(fit.u_anchored, anchored.cov, costs, mask, shift, joined, constants, work)
         else:
-            residual_predict(m - 1, z, base, level, mask, residual, fit)
+            residual_predict(m - 1, z, base, level, mask, joined, residual, fit)
             fill_values(fit.u_residual, residual.cov[m - 1], costs, mask, shift, joined, constants, work)
         share = weights[m] / total if models.size > 1 else 1.0
         for j in range(mask.size):
@@ -423,6 +420,7 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
     level = parts.anchored.level[arm]
     ridge = residual.ridge[arm]
     moved = changes.shift[arm]
+    joined = parts.joined[arm]
     fill_x(z, fit.x)
     fill_weights(log_weights, 1.0, weights)
     mixed = 0.0
@@ -431,7 +429,7 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
     log_weights[0] += log_likelihood(score, predicted, clip) / dispersion
     for m in range(residual.kind.size):
         offset = offset_of(residual.kind[m], base, level, ease, ridge, fit.x)
-        predicted = moved + residual_learn(m, offset, arm, score - moved, noise, residual, fit)
+        predicted = moved + residual_learn(m, offset, arm, joined, score - moved, noise, residual, fit)
         mixed += weights[m + 1] * predicted
         log_weights[m + 1] += log_likelihood(score, predicted, clip) / dispersion
     if constants.changes > 0.0:
@@ -445,16 +443,6 @@ def learn_outcome(z: np.ndarray, base: float, ease: float, arm: int, score: floa
     weights[-1] = rest
     for m in range(weights.size):
         log_weights[m] = np.log(max(weights[m], 1e-300))
-
-
-@kernel_part
-def own_variance(variance: float, joined: int) -> float:
-    """Return the prior variance of an arm's own level: `variance`, but at least JOINED_ARM^2 for an arm that
-    joined after the train split.
-    """
-    if joined:
-        return max(variance, JOINED_ARM**2)
-    return variance
 
 
 @kernel_part

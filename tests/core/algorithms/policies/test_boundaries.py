@@ -36,6 +36,7 @@ from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.catalog.conditions import STREAM_CONDITIONS
 from cabs_core.base.errors import CabsError, DataError, PolicyError
 from cabs_core.evaluation.replay import replay
+from cabs_core.evaluation.replay.engine import make_stream
 
 # -- decisions -----------------------------------------------------------------------------------------------
 
@@ -556,6 +557,36 @@ def test_replays_are_checked(wrong, words):
 #: fields of a problem that hold any number, any text, or nothing
 FREE = """name pool costs offline_costs latencies embeddings offline_embeddings prompt_lengths
     offline_prompt_lengths metadata query_ids tasks""".split()
+
+
+@pytest.mark.parametrize(
+    "name", ["lin_ucb", "lin_ucb_full", "cabs_d_linear", "hier_mix", "kernel_ridge", "knn"]
+)
+def test_rows_that_a_replay_hands_out_cannot_be_written(name):
+    made = make_stream(problem(), RHO)
+    policy = fresh(name)
+    request = made.request(3, 0)
+    outcome = made.outcome(3, policy.decide(request).arm, every_arm=True)
+    given = [*vars(request).values(), *request.static_scores.values(), *outcome.values()]
+    rows = [value for value in given if isinstance(value, np.ndarray) and value.dtype.kind == "f"]
+    assert len(rows) >= 10
+    for row in rows:
+        with pytest.raises(ValueError, match="read-only"):
+            row *= 2.0
+    assert all(array.flags.writeable for array in (made.contexts, made.scores, made.deltas))
+
+
+def test_no_policies_play_no_lanes():
+    play_lanes([], make_stream(problem(), RHO), [], 0, 60)
+
+
+@pytest.mark.parametrize("settings", [{"foo": 1}, {"k": "a"}, {"k": -1}])
+@pytest.mark.parametrize("name", ["knn", "knn@literal"])
+def test_a_bad_option_of_a_predictor_names_policy_and_options(name, settings):
+    with pytest.raises(PolicyError, match=f"^{name}: .*{next(iter(settings))}.* grid"):
+        replay(problem(), name, RHO, trials=1, settings=settings)
+    with pytest.raises(PolicyError, match=f"^{name}: .*{next(iter(settings))}"):
+        build_policy(name, arms=["a", "b"], options={"settings": settings})
 
 
 @pytest.mark.parametrize("field", [f.name for f in dataclasses.fields(ReplayProblem)])

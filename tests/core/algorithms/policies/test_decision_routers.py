@@ -12,7 +12,7 @@ from tests_support import built
 from cabs_core.algorithms.policies.choice_losses import fit_linear, ranking_loss, weighted_log_loss
 from cabs_core.algorithms.policies.decisions import doubly_robust
 from cabs_core.algorithms.policies.registry import load_policy
-from cabs_core.algorithms.policies.request import Request
+from cabs_core.algorithms.policies.request import Offline, Request
 from cabs_core.algorithms.predictors.clusters import nearest_center, unit_rows
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import DataError, PolicyError
@@ -147,6 +147,26 @@ def test_on_a_log_the_policy_learns_from_what_was_played(problem):
     assert replay(unknown, "dr_policy", RHO, trials=1).rewards.mean() > earned["table"] + 0.05
     with pytest.raises(DataError, match="offline_propensities"):
         replace(problem, offline_propensities=answered * 2.0)
+
+
+def test_a_played_arm_with_propensity_0_is_refused_by_row_and_arm(problem):
+    played, chance, answered = logged(problem)
+    propensities = answered * chance
+    propensities[7] = 0.0
+    message = rf"propensities\[7, {played[7]}\] is 0"
+    with pytest.raises(DataError, match=f"offline_{message}, but arm-{played[7]} answered train query 7"):
+        replace(problem, offline_answered=answered, offline_propensities=propensities)
+    arrays = problem.offline_contexts, problem.offline_scores, problem.offline_costs
+    with pytest.raises(PolicyError, match=message):
+        Offline(*arrays, RHO, answered=answered, propensities=propensities)
+    with pytest.raises(PolicyError, match=r"Offline: answered has shape \[3, 4\]"):
+        Offline(*arrays, RHO, answered=answered[:3], propensities=answered * chance)
+    for cells in (0.0, 1.0):
+        twice = answered.copy()
+        twice[7] = cells
+        log = replace(problem, offline_answered=twice, offline_propensities=np.maximum(chance, 0.1))
+        with pytest.raises(PolicyError, match=f"row 7 of the train split has {4 * cells:.0f} answered cells"):
+            replay(log, "dr_policy", RHO, trials=1)
 
 
 def test_a_logged_problem_keeps_what_was_answered(problem, tmp_path):

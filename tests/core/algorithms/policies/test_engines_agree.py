@@ -4,7 +4,12 @@ order."""
 import numpy as np
 import pytest
 
-from cabs_core.algorithms.policies.registry import build_policy, load_policy, policy_class
+from cabs_core.algorithms.policies.registry import (
+    build_policy,
+    load_policy,
+    policy_class,
+    policy_of_trial,
+)
 from cabs_core.algorithms.policies.request import Offline, Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.errors import PolicyError
@@ -61,6 +66,30 @@ def test_online_equals_compiled(monkeypatch, problem, name, options, condition):
         np.testing.assert_allclose(compiled.gaps, online.gaps, rtol=1e-4, atol=1e-9)
     if compiled.meta_weights is not None:
         np.testing.assert_allclose(compiled.meta_weights, online.meta_weights, rtol=exact, atol=exact)
+
+
+@pytest.mark.parametrize("name", [name for name in LINEAR if name.startswith("cabs_d")])
+def test_every_expert_learns_the_played_arm_of_many(monkeypatch, name):
+    """The solver for many arms gives some arms of CABS-C exactly 0, and the other expert may play them."""
+    many = synthetic_problem(n=120, K=60, d=5, seed=2, offline=60)
+    online = by_hand(monkeypatch, many, name)
+    compiled = replay(many, name, rho=RHO, trials=1)
+    np.testing.assert_array_equal(compiled.actions, online.actions)
+    np.testing.assert_allclose(compiled.propensities, online.propensities, atol=1e-7)
+    np.testing.assert_allclose(compiled.meta_weights, online.meta_weights, atol=1e-7)
+    stream = make_stream(many, RHO)
+    policy = policy_of_trial(stream, name, seed=3, horizon=many.n)
+    learnt = []
+    for t in range(many.n):
+        decision = policy.decide(stream.request(t, t))
+        arm = decision.arm
+        before = policy.algorithm.model.theta[1, arm].copy()
+        policy.update(decision, **stream.outcome(t, arm))
+        assert decision.memory["reach"][0, arm] > 0.0
+        if decision.memory["pmfs"][1, arm] == 0.0:
+            learnt.append(not np.array_equal(policy.algorithm.model.theta[1, arm], before))
+    # an outcome of 0 changes no coefficients that are 0
+    assert any(learnt)
 
 
 def test_latency_counts_in_both_engines(monkeypatch, problem):

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests_support import built
 
 from cabs_core.algorithms.policies.hier_mix import rounds
-from cabs_core.algorithms.policies.hier_mix.models import scaling_of
-from cabs_core.algorithms.policies.hier_mix.rounds import ALLOWANCE, JOINED_ARM, calibrate_costs
+from cabs_core.algorithms.policies.hier_mix.models import JOINED_ARM, scaling_of
+from cabs_core.algorithms.policies.hier_mix.rounds import ALLOWANCE, calibrate_costs
 from cabs_core.algorithms.policies.request import Request
 from cabs_core.algorithms.problem.synthetic import synthetic_problem
 from cabs_core.base.compiled.jit import kernel
@@ -68,19 +68,22 @@ def power_prior(problem, scaling, correction, noise):
     return np.array(coefficients), 1.0 / np.sqrt(1.0 / variances + weight * (x**2).sum(axis=0))
 
 
-def dense_models(policy, K, d, ridge_deviations):
-    """The anchored model, the corrections and the cold one."""
+def dense_models(policy, K, d, ridge_deviations, joined=0):
+    """The anchored model, the corrections and the cold one; the last `joined` of the K arms joined later."""
     o = policy.settings
-    anchored = Dense([o.anchor_level, o.anchor_slope, *[o.anchor_context] * d, *[o.anchor_arm] * K], o.noise)
+    old = K - joined
+    free = [max(o.anchor_arm, JOINED_ARM)] * joined
+    anchored = [o.anchor_level, o.anchor_slope, *[o.anchor_context] * d, *[o.anchor_arm] * old, *free]
     cold = (o.cold_level, o.cold_context, o.cold_arm, o.cold_arm_context)
     sds = [(c.level, c.context, c.arm, c.arm_context) for c in o.corrections] + [cold]
     deviations = [
         ridge_deviations if c.offset == "ridge" else [c.arm] + [c.arm_context] * d for c in o.corrections
     ] + [[o.cold_arm] + [o.cold_arm_context] * d]
-    return [anchored] + [
-        Dense([level, *[context] * d, *list(arm) * K], o.noise)
-        for (level, context, *_), arm in zip(sds, deviations, strict=True)
-    ]
+    models = [Dense(anchored, o.noise)]
+    for (level, context, *_), arm in zip(sds, deviations, strict=True):
+        new = [max(arm[0], JOINED_ARM), *arm[1:]]
+        models.append(Dense([level, *[context] * d, *list(arm) * old, *new * joined], o.noise))
+    return models
 
 
 def fill_values(model, z, base, costs, mask, parts):
@@ -159,6 +162,52 @@ def test_models_equal_dense_posteriors_and_weights_the_likelihoods(corrections):
         policy.update(decision, y, 0.0)
         trust = trust * likelihood / (trust @ likelihood)
         trust = (1 - o.share) * trust + o.share * prior
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_models_of_an_arm_that_joined_equal_dense_posteriors(restarts):
+    """The arm joins after 20 rounds, and after 40 rounds all models may start anew."""
+    K, d = 4, 3
+    problem = with_kernel(synthetic_problem(n=70, K=K, d=d, offline=60, seed=3))
+    policy, _ = fresh(problem, corrections=CORRECTIONS)
+    scaling, noise = scaling_of(problem.offline_contexts), policy.algorithm.constants.noise
+    ridge, deviations = power_prior(problem, scaling, CORRECTIONS[-1], noise)
+    ridge = np.vstack([ridge, ridge.mean(axis=0)])
+    dense = dense_models(policy, K + 1, d, deviations, joined=1)
+    for model in dense:
+        model.noise = noise
+    offsets = [c["offset"] for c in CORRECTIONS] + ["none"]
+    level = np.append(problem.offline_scores.mean(axis=0), problem.offline_scores.mean())
+    rng = np.random.default_rng(0)
+    for t in range(70):
+        arms = K + (t >= 20)
+        if t == 20:
+            policy.add_arm("new")
+        if t == 40 and restarts:
+            restart(policy.algorithm.parts())
+            for model in dense:
+                model.rows, model.targets = [], []
+        z = (problem.contexts[t] - scaling[0]) * scaling[1]
+        base = problem.static_scores["kernel_ridge"][t]
+        # the mean that is the ease of the prompt is the same with and without the arm before it joins
+        base = np.append(base, level[K] + (base - level[:K]).mean() + 0.1 * (t >= 20))
+        costs = np.full(arms, 1e-4)
+        request = Request(
+            context=problem.contexts[t],
+            static_scores={"kernel_ridge": base[:arms]},
+            predicted_costs=costs,
+            available=np.arange(arms) == (rng.integers(arms) if t != 20 else K),
+        )
+        decision = policy.decide(request)
+        y = float(rng.random() < 0.7)
+        for model, (rows, offset) in enumerate(rows_of(z, base, level, K + 1, offsets, ridge)):
+            f = offset + rows @ dense[model].posterior()[0]
+            parts = policy.algorithm.parts(rho=0.0)
+            fill_values(model, z, base[:arms], costs, np.ones(arms, bool), parts)
+            np.testing.assert_allclose(parts.work.fit.f, f[:arms], atol=1e-8)
+            dense[model].rows.append(rows[decision.arm])
+            dense[model].targets.append(y - offset[decision.arm])
+        policy.update(decision, y, 1e-4)
 
 
 @pytest.mark.parametrize("inverse_temperature", [1.0, 4.0])

@@ -20,8 +20,7 @@ def forbid_search(monkeypatch) -> None:
     def refuse(*arguments):
         raise AssertionError("searched again")
 
-    monkeypatch.setattr(neighbour_lists, "search", refuse)
-    monkeypatch.setattr("cabs_core.algorithms.predictors.simple.search", refuse)
+    monkeypatch.setattr(neighbour_lists.Points, "search", refuse)
 
 
 def test_lists_are_the_nearest_in_order(vectors, tmp_path):
@@ -31,6 +30,29 @@ def test_lists_are_the_nearest_in_order(vectors, tmp_path):
     distances = np.take_along_axis(distance, near, axis=1)
     np.testing.assert_allclose(distances, np.sort(distance, axis=1)[:, :LENGTH], rtol=1e-5)
     assert all(len(set(row)) == LENGTH for row in near.tolist())
+
+
+@pytest.mark.parametrize("offset", [1e2, 1e3, 1e4])
+def test_a_large_offset_of_the_features_moves_no_neighbour(offset, tmp_path):
+    """The points lie on a grid that float32 holds exactly at every offset."""
+    rng = np.random.default_rng(0)
+    points, rows = (np.round(64 * rng.normal(size=(n, 6))) / 64 for n in (600, 80))
+    y, lengths = (rng.random((600, 3)) < 0.5).astype(float), np.ones(600)
+
+    def squares(near):
+        return ((rows[:, None] - points[near]) ** 2).sum(axis=2)
+
+    exact = np.sort(((rows[:, None] - points) ** 2).sum(axis=2), axis=1)
+    far = [(x + offset).astype(np.float32) for x in (points, rows)]
+    listed = NeighbourLists.cached(*far, tmp_path).near
+    np.testing.assert_allclose(squares(listed), exact[:, :LENGTH], rtol=2e-6 * offset, atol=1e-6 * offset)
+    for name in ("knn", "knn_literal"):
+        near, moved = (
+            make_score_predictor(name, k=30).fit(x, lengths, y).predict(at, lengths[:80])
+            for x, at in ((points, rows), (points + offset, rows + offset))
+        )
+        # neighbours of equal distance are interchangeable
+        assert (np.abs(near - moved).max(axis=1) > 1e-9).mean() < 0.1 * offset / 1e4 + 0.05
 
 
 def test_a_search_is_made_once_and_again_where_the_file_is_damaged(vectors, tmp_path, monkeypatch):

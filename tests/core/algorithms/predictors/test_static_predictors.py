@@ -193,6 +193,25 @@ def test_wrong_width_unknown_names_and_bad_options():
     for bad in (("ridge", {"penalty": 0}), ("knn", {"k": 0}), ("kernel_ridge", {"bandwidth": -1})):
         with pytest.raises(PolicyError):
             make_score_predictor(bad[0], **bad[1])
+    for name, options, message in (
+        (
+            "knn",
+            {"k": 3, "gird": (1,)},
+            r"knn: unknown option 'gird'. Did you mean 'grid'\? Options .* k=None",
+        ),
+        ("mean", {"k": 3}, "mean: unknown option 'k'. Options with defaults: none"),
+        ("knn", {"grid": (3,), "k": "a"}, "knn: option k .*'a'"),
+        ("knn", {"k": np.nan}, "knn: option k "),
+        ("knn_literal", {"grid": 3}, "knn_literal: option grid "),
+        ("ridge", {"components": None}, "ridge: option components .*None.* components=32, penalty=10.0"),
+        ("kernel_ridge", {"penalties": 3.0}, "kernel_ridge: option penalties "),
+        ("hier_shrink", {"fine": "a"}, "hier_shrink: option fine "),
+        ("mf", {"dim": "a"}, "mf: option dim "),
+        ("stack", {"members": [()]}, "stack: option members "),
+        ("stack", {"members": [("knn", {"foo": 1})]}, "knn: unknown option 'foo'"),
+    ):
+        with pytest.raises(PolicyError, match=message):
+            make_score_predictor(name, **options)
     with pytest.raises(PolicyError):
         CostPredictor(penalty=0)
     with pytest.raises(DataError, match="row 1, arm 0"):

@@ -128,6 +128,32 @@ def test_a_policy_that_is_never_tuned_is_named_with_the_reason():
     assert list(tuned.chosen) == ["lin_ucb"] and list(tuned.untuned) == ["random"]
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"rhos": []}, "rhos is empty"),
+        ({"rhos": ["a"]}, "rhos is 'a'"),
+        ({"rhos": None}, "rhos is None"),
+        ({"seed": "a"}, "seed is 'a'"),
+        ({"fixed": {"lin_ucb": 3}}, r"fixed\['lin_ucb'\] is 3"),
+        ({"grids": 3}, "grids is 3"),
+        ({"grids": {"lin_ucb": 3}}, r"grids\['lin_ucb'\] is 3"),
+        ({"grids": {"lin_ucb": {"alpha": 1.0}}}, r"grids\['lin_ucb'\]\['alpha'\] is 1.0"),
+        ({"grids": {"lin_ucb": {"target": "score"}}}, r"grids\['lin_ucb'\]\['target'\] is 'score'"),
+    ],
+)
+def test_what_cannot_be_tuned_is_named(problem, settings, message):
+    with pytest.raises(PolicyError, match=message):
+        tune(problem, ["lin_ucb"], **{"trials": 1, "budget": 2} | settings)
+
+
+def test_one_rho_is_a_list_of_one(problem):
+    one, listed = (tune(problem, "lin_ucb", rhos, 2, trials=1).tried for rhos in (300.0, [300.0]))
+    assert one == listed
+    with pytest.raises(PolicyError, match="takes a ReplayProblem"):
+        tune(3, "lin_ucb")
+
+
 def test_the_search_uses_one_rho_of_each_regime():
     assert search_rhos(range(1000, -1, -50)) == [150, 550, 900]
     assert search_rhos([6, 5, 4, 3, 2, 1]) == [2, 4, 6]
