@@ -65,7 +65,7 @@ def make_score_predictor(name: str, **options: Any) -> ScorePredictor:
     except _WRONG_TYPE as error:
         option = _culprit(kind, options)
         raise PolicyError(
-            f"{name}: option {option} has no value that it can have, {options[option]!r:.80} ({error}). "
+            f"{name}: option {option} cannot be {options[option]!r:.80} ({error}). "
             f"Options with defaults: {known}."
         ) from None
 
