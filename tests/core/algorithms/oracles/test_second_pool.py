@@ -62,8 +62,7 @@ def test_one_more_model_embeds_and_searches_nothing_again(folder, monkeypatch) -
     assert len(searched) == FOLDS  # one list a fold, for oracles and replay problem together
 
     with monkeypatch.context() as patch:
-        patch.setattr(neighbour_lists, "search", None)
-        patch.setattr("cabs_core.algorithms.predictors.simple.search", None)
+        patch.setattr(neighbour_lists.Points, "search", None)
         second = records_of(folder, "second", MODELS)
     assert second["splits"].record.content == first["splits"].record.content
     assert second["prompt_embeddings"].record.content == first["prompt_embeddings"].record.content
