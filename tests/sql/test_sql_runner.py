@@ -1,6 +1,7 @@
 """The SQL runner: discovery, order, lineage, errors that name a place, tests of every kind, the database."""
 
 import os
+import shutil
 import textwrap
 
 import duckdb
@@ -120,6 +121,24 @@ def test_a_damaged_source_file_is_named(tmp_path):
     (tmp_path / "replay/fake/0000/random/run.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(SqlModelError, match=r"source replay\.run.*run\.parquet"):
         run_model("stg_replay_runs", tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["w[v2]", "a*b", "q?x", "o'h", "tuning/exp1", "oracles/exp1"])
+def test_the_folder_of_the_artifacts_is_read_letter_by_letter(built, tmp_path, folder):
+    """A folder's name is neither a pattern nor a place where a pool's name stands."""
+    artifacts, _, runs = built
+    copy = shutil.copytree(artifacts, tmp_path / folder / "artifacts")
+    (tmp_path / "axb/artifacts").mkdir(parents=True)
+    shutil.copytree(artifacts / "replay", tmp_path / "axb/artifacts/replay")
+    for name in ("stg_pools", "stg_replay_runs", "mart_tuning", "mart_oracle_quality"):
+        assert run_model(name, copy).content_hash == runs[name].content_hash, name
+
+
+def test_files_that_no_pattern_of_duckdb_finds_are_an_error(tmp_path):
+    artifacts = tmp_path / "back\\slash"
+    write_pool(artifacts, fake_pool(), n=10, rhos=(0.0,), policies=["random"])
+    with pytest.raises(SqlModelError, match=r"source replay\.run: replay/fake/0000/random/run\.parquet is"):
+        run_model("stg_pools", artifacts)
 
 
 def test_upstream_must_have_been_run(tmp_path):
