@@ -315,12 +315,28 @@ class Marts:
 
     def file_faults(self, record: Record) -> list[str]:
         """Return a sentence for each failed test of severity error and each fault of the model's file."""
-        faults = [f"{test} failed" for test in failed_tests(record)]
+        return [f"{test} failed" for test in failed_tests(record)] + self._damage(record)
+
+    def damage_of(self, model: SqlModel) -> list[str]:
+        """Return a sentence for each fault of a model's file and of its record, whatever its tests said.
+
+        A model that was not run yet has no fault.
+        """
+        record = self.record(model.name)
+        if record is not None:
+            return self._damage(record)
+        if runner.model_path(model.name, self.folder).is_file():
+            return [f"{model.name}.parquet has no record that can be read"]
+        return []
+
+    def _damage(self, record: Record) -> list[str]:
+        """Return a sentence for each file of a model that is not as its record says."""
+        damage = []
         for name, entry in record.files.items():
             path = self.marts / name
             if not path.is_file() or hash_file(path) != entry["sha256"]:
-                faults.append(f"{name} is missing or was altered")
-        return faults
+                damage.append(f"{name} is missing or was altered")
+        return damage
 
     def tests(self, model: SqlModel, session: runner.Session) -> list[dict[str, Any]]:
         """Run the tests of a model that was run before, and return their results as dicts for its record."""

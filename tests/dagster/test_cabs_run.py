@@ -121,6 +121,45 @@ def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) ->
     assert launched() == []
 
 
+def test_a_rho_without_a_replay_is_an_error_where_it_is_named(world: Path) -> None:
+    """Without names it is a warning, because a run of some rhos is allowed."""
+    output_of("check", "tiny", "--quick")
+    ArtifactStore().delete(("replay", "tiny", "0500"))
+    output = output_of("check", "tiny", "--quick", "--rho", "500", code=1)
+    text = "replay [tiny|0500]: up_to_date: not there: `cabs run --pool tiny --rho 500` plays it"
+    assert f"error    {text}" in output
+    assert f"warning  {text}" in output_of("check", "tiny", "--quick")
+    assert "0500" not in output_of("check", "tiny", "--quick", "--rho", "0")
+    ArtifactStore().delete(("replay", "tiny", "0000"))
+    assert "0000" in output_of("check", "tiny", "--quick", "--rho", "0", code=1)
+    output_of("run", "tiny")
+
+
+def test_altered_marts_and_pages_fail_the_gate(world: Path) -> None:
+    output_of("check", "tiny", "--quick")
+    artifacts = world / "artifacts"
+    board = artifacts / "marts" / "mart_policy_leaderboard.parquet"
+    rows = pd.read_parquet(board)
+    rows.assign(utility=rows["utility"] / 2).to_parquet(board)
+    (artifacts / "marts" / "records" / "mart_aiq.json").unlink()
+    board_record = artifacts / "leaderboard" / "provenance.json"
+    board_record.write_bytes(board_record.read_bytes()[:-50])
+    for path in ("marts/cabs.duckdb", "reports/tiny/index.html", "reports/index.html"):
+        with (artifacts / path).open("ab") as file:
+            file.write(b"more")
+    output = output_of("check", "tiny", "--quick", code=1)
+    for place, text in {
+        "marts/mart_policy_leaderboard": "mart_policy_leaderboard.parquet is missing or was altered",
+        "marts/mart_aiq": "mart_aiq.parquet has no record that can be read",
+        "database": "cabs.duckdb is not as it was built",
+        "report [tiny]": "index.html was altered since it was written",
+    }.items():
+        assert f"error    {place}: whole: {text}: `cabs run --pool tiny` makes it again" in output, place
+    assert "error    leaderboard: whole: " in output
+    output_of("run", "tiny")
+    output_of("check", "tiny", "--quick")
+
+
 def test_a_mart_whose_test_failed_stops_a_run_until_it_passes(world: Path, monkeypatch) -> None:
     right, report = runner.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 
