@@ -255,6 +255,7 @@ def test_a_rho_of_another_pool_is_nothing_to_do_unless_it_is_asked_for(world) ->
         make(instance, [replay], partitions.grid_key("tiny", rho))
     sql = Marts(chain_of().store)
     with sql.session() as session:
+        sql.run(get_model("stg_pools"), session)
         model = sql.run(get_model("stg_replay_runs"), session)
     runs = pq.read_table(next(model.folder.glob("stg_replay_runs*.parquet"))).to_pandas()
     assert set(runs["rho"]) >= {0.0, 500.0, 900.0}

@@ -160,6 +160,34 @@ def test_altered_marts_and_pages_fail_the_gate(world: Path) -> None:
     output_of("check", "tiny", "--quick")
 
 
+def test_the_pool_file_decides_what_the_report_compares(world: Path) -> None:
+    """Words of the file reach the report without a replay, and a policy that was taken out leaves it."""
+    path = world / "pools" / "tiny.yaml"
+    page = world / "artifacts" / "reports" / "tiny" / "index.html"
+    before = path.read_text(encoding="utf-8")
+    output_of("run", "tiny")
+    path.write_text(f"{before}title: Another title\ndescription: Said anew.\n", encoding="utf-8")
+    assert "versions/pool_files changed" in output_of("plan", "tiny")
+    assert launched() and launched() == []
+    assert "Another title" in page.read_text(encoding="utf-8")
+    path.write_text(f"{before}title: Another title\ndescription: Said once more.\n", encoding="utf-8")
+    output_of("run", "tiny")
+    assert "Said once more." in page.read_text(encoding="utf-8")
+
+    fewer = before.replace(", lin_ucb]", "]")
+    path.write_text(fewer.replace("trials: 2", "trials: 2, order_seed: 11"), encoding="utf-8")
+    output_of("run", "tiny")
+    assert ArtifactStore().record(("replay", "tiny", "0500", "lin_ucb")) is not None
+    marts = world / "artifacts" / "marts"
+    of_pool = [("pool", "=", "tiny")]
+    board = pd.read_parquet(marts / "mart_policy_leaderboard.parquet", filters=of_pool)
+    assert set(board["policy"]) == {"random", "best_single", "ridge"}
+    (provenance,) = pd.read_parquet(marts / "mart_provenance.parquet", filters=of_pool).to_dict("records")
+    assert (provenance["query_orders"], provenance["unnamed_runs"]) == (1, 2)
+    path.write_text(before, encoding="utf-8")
+    output_of("run", "tiny")
+
+
 def test_a_mart_whose_test_failed_stops_a_run_until_it_passes(world: Path, monkeypatch) -> None:
     right, report = runner.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 
