@@ -22,6 +22,7 @@ from cabs_dagster.resources import CABS, TABLES, CabsResource, cabs_of
 from cabs_dagster.specs import StageConfig
 from dbt_like_sql.artifacts import (
     MARTS,
+    POOL_FILES,
     REPLAY_FILES,
     STAGE_FILES,
     Marts,
@@ -128,8 +129,11 @@ def _files() -> Callable[..., Any]:
         "the SQL models read them.",
         STAGE_FILES: "What oracles, tuning, routers and estimates of all pools left on disk for the SQL "
         "models.",
+        POOL_FILES: "What the files of the active pools say of title, reference policy, rhos, policies and "
+        "query orders, as the SQL models read it.",
     }
-    return _observing("files", [_version_spec(path, _writers(of=path), texts[path]) for path in texts])
+    writers = {path: _writers(of=path) for path in texts} | {POOL_FILES: [key_of("pool_file")]}
+    return _observing("files", [_version_spec(path, writers[path], texts[path]) for path in texts])
 
 
 def _verdicts() -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import once
 from cabs_core.pipeline.retention import TRACE_FILE
 from cabs_dagster import partitions, specs
@@ -106,7 +107,8 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             )
             yield from _nothing(context, checks, why)
             return
-        policies = [p for p in chain.pool.policies if not config.policies or p in config.policies]
+        named = {check_policy_name(name) for name in config.policies}
+        policies = [p for p in chain.pool.policies if not named or p in named]
         if not context.selected_asset_keys:
             findings, cells, failed = examine_partition(chain, rho, policies)
             yield from _results(checks, findings, failed, cells)

@@ -74,8 +74,16 @@ class CabsResource(dg.ConfigurableResource[Any]):
         Args:
             policies: names of the policies that the chain tunes and plays, besides those of the pool that are
                 tuned already. Empty keeps all of the pool's policies.
+
+        Raises:
+            PolicyError: one of the names is no policy's.
+            PoolError: there is no such pool, its file is invalid, or it does not have one of the policies.
         """
-        return Chain(self.store(), find_pool(pool)).over(policies)
+        from cabs_core.pipeline.commands.options import parse_policies  # noqa: PLC0415  (loading stays quick)
+
+        pool_file = find_pool(pool)
+        chosen = parse_policies(",".join(policies), pool_file.pool)
+        return Chain(self.store(), pool_file).over(chosen)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:
         """Return the options with which a run makes artifacts.

@@ -23,12 +23,14 @@ from cabs_core.pipeline.artifacts.planner import Artifact, Finding, examine
 from cabs_core.pipeline.artifacts.provenance import RECORD_NAME, Recipe, Record
 from cabs_core.pipeline.artifacts.store import ArtifactStore
 from dbt_like_sql import runner
+from dbt_like_sql.pool_files import settings_of_pools, write_settings
 from dbt_like_sql.runner import SqlModel, list_models, load_project, packaged_table
 from dbt_like_sql.schema import SourceTable
 
 MARTS = "marts"
 REPLAY_FILES = "versions/replay_files"
 STAGE_FILES = "versions/stage_files"
+POOL_FILES = "versions/pool_files"
 
 
 def used_sources() -> list[SourceTable]:
@@ -55,12 +57,20 @@ def _stage(source: SourceTable) -> str:
 def files_asset(source: SourceTable) -> str:
     """Return the path of the asset that carries the data version of a source table.
 
-    `REPLAY_FILES` stands for the replays and the tables of the package, `STAGE_FILES` for the files of all
-    other stages. Every model that reads a table of an asset is made again when any file of the asset changes.
+    `REPLAY_FILES` stands for the replays and the tables of the package, `POOL_FILES` for the settings of the
+    active pools, `STAGE_FILES` for the files of all other stages. Every model that reads a table of an asset
+    is made again when any file of the asset changes.
     """
+    if _is_of_pool_files(source):
+        return POOL_FILES
     if _stage(source) in ("", "replay"):
         return REPLAY_FILES
     return STAGE_FILES
+
+
+def _is_of_pool_files(source: SourceTable) -> bool:
+    """Return True if `Marts` writes the table, from the files of the active pools, before a model is run."""
+    return _stage(source) == MARTS
 
 
 def _file_name(source: SourceTable) -> str:
@@ -76,7 +86,7 @@ def _matching(paths: Iterable[str], pattern: str) -> list[str]:
 
 def _stages() -> list[str]:
     """Return the stages whose files the models read."""
-    return sorted({_stage(source) for source in used_sources() if source.path})
+    return sorted({_stage(s) for s in used_sources() if s.path and not _is_of_pool_files(s)})
 
 
 def key_of(model: SqlModel) -> str:
@@ -165,9 +175,9 @@ class Marts:
 
     def stages_of_files(self) -> Mapping[str, Collection[str]]:
         """Return {asset that carries the version of source tables: the stages that write their files}."""
-        stages: dict[str, set[str]] = {REPLAY_FILES: set(), STAGE_FILES: set()}
+        stages: dict[str, set[str]] = {REPLAY_FILES: set(), STAGE_FILES: set(), POOL_FILES: set()}
         for source in self._sources:
-            if source.path:
+            if source.path and not _is_of_pool_files(source):
                 stages[files_asset(source)].add(_stage(source))
         return stages
 
@@ -271,6 +281,7 @@ class Marts:
             return Made(found.record, self.marts, True)
         recipe = found.recipe or self.recipe(model, {})  # this call raises the error that says what is wrong
         started = time.perf_counter()
+        write_settings(self.folder, self._pool_settings)
         ran = runner.run_model(model.name, session)
         files = {}
         if ran.path is not None:
@@ -315,12 +326,28 @@ class Marts:
 
     def file_faults(self, record: Record) -> list[str]:
         """Return a sentence for each failed test of severity error and each fault of the model's file."""
-        faults = [f"{test} failed" for test in failed_tests(record)]
+        return [f"{test} failed" for test in failed_tests(record)] + self._damage(record)
+
+    def damage_of(self, model: SqlModel) -> list[str]:
+        """Return a sentence for each fault of a model's file and of its record, whatever its tests said.
+
+        A model that was not run yet has no fault.
+        """
+        record = self.record(model.name)
+        if record is not None:
+            return self._damage(record)
+        if runner.model_path(model.name, self.folder).is_file():
+            return [f"{model.name}.parquet has no record that can be read"]
+        return []
+
+    def _damage(self, record: Record) -> list[str]:
+        """Return a sentence for each file of a model that is not as its record says."""
+        damage = []
         for name, entry in record.files.items():
             path = self.marts / name
             if not path.is_file() or hash_file(path) != entry["sha256"]:
-                faults.append(f"{name} is missing or was altered")
-        return faults
+                damage.append(f"{name} is missing or was altered")
+        return damage
 
     def tests(self, model: SqlModel, session: runner.Session) -> list[dict[str, Any]]:
         """Run the tests of a model that was run before, and return their results as dicts for its record."""
@@ -348,13 +375,15 @@ class Marts:
         return self._hashes[source.relation]
 
     def _content(self, source: SourceTable) -> Any:
-        """Return the rows of a table of the package, or {path: hash} of the files of any other table.
+        """Return the rows of a table of the package or of the pool files, or else {path: hash} of its files.
 
         Raises:
             ProvenanceError: see `recipe`.
         """
         if not source.path:
             return packaged_table(f"{source.source}.{source.name}").to_pylist()
+        if _is_of_pool_files(source):
+            return self._pool_settings
         while True:
             hashes = self._hashes_of(source)
             problem = self._problem(source, hashes)
@@ -444,6 +473,12 @@ class Marts:
             if record is not None:
                 records.append((parts, record))
         return records
+
+    @cached_property
+    def _pool_settings(self) -> list[dict[str, Any]]:
+        """What the files of the active pools that have replays say, as rows of a source table."""
+        replayed = {parts[1] for parts, _ in self._records if parts[0] == "replay"}
+        return settings_of_pools(replayed)
 
     @cached_property
     def _recorded(self) -> dict[str, dict[str, Record]]:

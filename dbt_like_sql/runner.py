@@ -14,6 +14,7 @@ and the classes of `schema.py`. `tests/e2e/test_dbt.py` compares tables and test
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 import tempfile
@@ -700,7 +701,11 @@ class Session:
         self.execute(f"CREATE OR REPLACE TEMP VIEW {model.name} AS {model.compiled}", model)
 
     def _open_source(self, source: SourceTable) -> None:
-        """Make a source available by name with its declared columns, empty if it has no files."""
+        """Make a source available by name with its declared columns, empty if it has no files.
+
+        Raises:
+            SqlModelError: DuckDB cannot read the files, or finds none of those that are there.
+        """
         import duckdb
 
         if not source.location:
@@ -710,7 +715,8 @@ class Session:
         # A stage that was not run has no files, and an older file lacks newer columns. A row-less table with
         # the columns and types of schema.yml gives both all columns.
         nothing = ", ".join(f"NULL::{c.data_type} AS {c.name}" for c in source.columns)
-        location = source.location.replace(ARTIFACTS, str(self.artifacts_dir).replace("'", "''"))
+        self._check_found(source)
+        location = source.location.replace(ARTIFACTS, self._folder_in_patterns.replace("'", "''"))
         rows = f"SELECT {nothing} WHERE false UNION ALL BY NAME FROM {location}"
         query = f"SELECT {', '.join(c.name for c in source.columns)} FROM ({rows})"
         try:
@@ -719,6 +725,32 @@ class Session:
             raise SqlModelError(
                 f"source {source.source}.{source.name} ({source.path} below {self.artifacts_dir}): {error}"
             ) from None
+
+    @property
+    def _folder_in_patterns(self) -> str:
+        """The folder of the artifacts as part of a glob pattern, in which each character means itself."""
+        return glob.escape(str(self.artifacts_dir))
+
+    def _check_found(self, source: SourceTable) -> None:
+        """Check that DuckDB finds a file of a source by a pattern, if the source has files.
+
+        A pattern that matches no file gives a table without rows and no error.
+
+        Raises:
+            SqlModelError: DuckDB does not find the file.
+        """
+        first = next(glob.iglob(source.path, root_dir=self.artifacts_dir), None)
+        if first is None:
+            return
+        # a path without a wildcard is opened as it is, whatever DuckDB's patterns can match
+        pattern = f"{self._folder_in_patterns}/{glob.escape(first[:-1])}[{first[-1]}]"
+        found = self.connection.execute(f"SELECT count(*) FROM glob({_quote(pattern)})").fetchone()
+        if found != (1,):
+            raise SqlModelError(
+                f"source {source.source}.{source.name}: {first} is in {self.artifacts_dir}, but no pattern "
+                "of DuckDB finds it: a folder's name on the way has a character that no pattern can name, "
+                "such as a backslash. Move CABS_HOME to a folder without it"
+            )
 
 
 @contextmanager

@@ -178,6 +178,13 @@ def rewrite_run(folder, **values) -> None:
     pq.write_table(table, path, store_schema=False)
 
 
+def write_pool_files(artifacts, *pools: ModelPool) -> None:
+    """What the files of these pools say, as the SQL models read it."""
+    from dbt_like_sql.pool_files import settings_row, write_settings
+
+    write_settings(artifacts, [settings_row(pool) for pool in pools])
+
+
 def write_estimates(artifacts, pool: str) -> None:
     """Off-policy estimates as the asset `off_policy` leaves them: one, and one that is refused."""
     import pyarrow.parquet as pq

@@ -94,7 +94,7 @@ class _Page:
         return record
 
     def _mart_hashes(self, pool: str | None) -> dict[str, str]:
-        """Return {mart: hash of what the page shows of it}.
+        """Return {mart: hash of what the page shows of it}, with `stg_pools`, which has the pool's words.
 
         Args:
             pool: whose rows are shown. None: all rows.
@@ -105,6 +105,9 @@ class _Page:
         files = sorted(self.marts.glob("mart_*.parquet"))
         if not files:
             raise ProvenanceError(f"there are no marts in {self.marts}: materialise the marts first")
+        words = self.marts / "stg_pools.parquet"
+        if words.is_file():
+            files.append(words)
         return {path.stem: _rows_hash(path, pool) for path in files}
 
 

@@ -17,7 +17,7 @@ def limits(data: PoolData, evidence: Evidence | None) -> list[str]:
     rho = f"ρ ({data.scale.rho})"
     texts = []
     table = data.mart("utility_by_rho")
-    planned = [float(r) for r in data.settings.get("replay", {}).get("rhos", [])]
+    planned = [float(rho) for rho in data.info["rhos"]]
     replayed = sorted(table["rho"].unique())
     absent = [r for r in planned if r not in replayed]
     if absent:

@@ -249,6 +249,7 @@ class PoolPage:
         entries = [
             ("Replays compared", f"{row['runs']} ({row['policies']} policies × {row['rhos']} values of ρ)"),
             ("Replays set aside as outdated", str(row["outdated_runs"])),
+            ("Replays that the pool file does not name", str(row["unnamed_runs"])),
             ("Rounds × trials", f"{row['rounds']:,} × {row['trials']}"),
             ("Encoder", row["encoder"]),
             ("Stress condition", stress),

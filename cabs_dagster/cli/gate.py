@@ -7,11 +7,12 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import dagster as dg
 
-from cabs_core.base.errors import counted
+from cabs_core.base.errors import CabsError, counted
 from cabs_core.base.paths import deployed_folder
 from cabs_core.data.pool_files import PoolFile
 from cabs_core.pipeline.artifacts import ArtifactStore, Chain, Status
 from cabs_core.pipeline.chain_order import JOINING, KINDS, Planner, Wanted
+from cabs_core.pipeline.pages import Leaderboard, Report
 from cabs_core.report.verdicts import Case, CheckOutcome
 from cabs_core.router.bundle import HEADER
 from cabs_dagster import checks, job_names, names
@@ -22,8 +23,13 @@ from cabs_dagster.failures import run_texts
 from cabs_dagster.instance.recover import PROCESS_TAG, process_tag
 from cabs_dagster.partitions import grid_key, register
 from cabs_dagster.specs import STAGE_TAG
+from dbt_like_sql.artifacts import Marts, key_of
+from dbt_like_sql.runner import list_models
 
 _REPLAY = "replay"
+#: checks of the gate itself: an artifact is made from what is there now; its files are those of its record
+UP_TO_DATE = "up_to_date"
+WHOLE = "whole"
 
 
 def run_checks(
@@ -36,10 +42,12 @@ def run_checks(
 ) -> list[Case]:
     """Evaluate the checks of the present artifacts of a pool, in runs that the instance records.
 
-    Replays and marts are not checked while a stage from which the replays are made is out of date.
+    Replays and marts are not checked while a stage from which the replays are made is out of date. Files of
+    marts, report and leaderboard are compared with their records.
 
     Args:
-        rhos: rhos at which replays are checked. Empty: all of the pool's.
+        rhos: rhos at which replays are checked and have to be there. Empty: all of the pool's, of which one
+            without a replay is a warning.
         audit: True to play one trial of a sample of the replays again, too.
         notify: called with words on what is checked next.
 
@@ -53,6 +61,7 @@ def run_checks(
         if gate.rhos and audit:
             gate.play_again()
         gate.check_marts()
+    gate.check_pages()
     return gate.cases
 
 
@@ -61,6 +70,8 @@ class _Gate:
 
     Attributes:
         rhos: the rhos at which a policy was replayed.
+        unplayed: the other rhos that were asked for. A log has none.
+        named: True if the caller named the rhos, so that none may be without a replay.
         fault: the first stage that is out of date; None if all are up to date.
         waiting: present assets that are made from that stage, so that their checks wait.
         cases: results of the checks so far.
@@ -79,7 +90,10 @@ class _Gate:
         self.store = ArtifactStore()
         self.planner = planner_of(self.store, [pool_file])
         self.chain = self.planner.chains[self.pool.name]
-        self.rhos = tuple(rho for rho in rhos or self.pool.replay.rhos if _is_replayed(self.chain, rho))
+        asked = () if self.pool.logged else rhos or self.pool.replay.rhos
+        self.rhos = tuple(rho for rho in asked if _is_replayed(self.chain, rho))
+        self.unplayed = tuple(rho for rho in asked if rho not in self.rhos)
+        self.named = bool(rhos)
         self.made = [asset for asset in checks.POOL_ASSETS if _is_made(self.chain, asset)]
         replays = [_REPLAY] if self.rhos else []
         self.fault, self.waiting = _first_fault(self.planner, self.pool.name, [*self.made, *replays])
@@ -94,7 +108,7 @@ class _Gate:
                 # its checks cannot read what another version wrote
                 checkable = [asset for asset in checkable if asset != fault.target.stage]
             if fault.state != "blocked":  # else its own check says so
-                self._report(fault.target.stage, "up_to_date", "error", self._text_of(fault))
+                self._report(fault.target.stage, UP_TO_DATE, "error", self._text_of(fault))
         ended = _ended_by_budget(self.chain)
         if ended:
             self._report("answers", "complete", "warning", ended)
@@ -106,7 +120,8 @@ class _Gate:
             self.cases += _evaluate(self.instance, name, self.pool.name, keys)
 
     def check_replays(self) -> None:
-        """Evaluate the checks of the replays at every rho, and report replays that are out of date."""
+        """Evaluate the checks of the replays at every rho, and report missing and outdated replays."""
+        self._report_unplayed()
         wanted = Wanted(self.rhos, alone=True)
         others = [kind for kind in KINDS if kind != "replay"]
         parts = self.planner.next_parts(self.pool.name, others, wanted)
@@ -117,7 +132,7 @@ class _Gate:
             stale = [f"{status.target.policy}: {status}" for status in due_at.get(rho, ())]
             if stale:
                 text = f"{'; '.join(stale[:5])}: run it again"
-                self.cases.append(Case(_place(_REPLAY, partition), "up_to_date", "error", text))
+                self.cases.append(Case(_place(_REPLAY, partition), UP_TO_DATE, "error", text))
             self.notify(f"{self.pool.name}: {counted(len(self.pool.policies), 'replay')} at rho {rho:g}")
             self.cases += _evaluate(self.instance, job_names.REPLAY, partition, keys)
 
@@ -129,17 +144,64 @@ class _Gate:
         self.cases += _evaluate(self.instance, job_names.AUDIT, self.pool.name, keys, {audit})
 
     def check_marts(self) -> None:
-        """Evaluate the SQL tests of the marts, if any mart exists and the pool is replayed or logged.
+        """Report damage of the marts and evaluate their SQL tests, if the pool is replayed or logged.
 
         The tests cover all pools in the marts. They run even if the marts are older than the pool's replays.
+        Nothing happens if there are no marts.
         """
         if not (self.rhos or self.pool.logged) or not self.store.children(("marts",)):
             return
         from cabs_assets.marts import models
 
+        self._report_damaged_marts()
         self.notify("SQL tests of the marts")
         keys = {spec.key for key, model in models().items() for spec in checks.sql_check_specs(key, model)}
         self.cases += _evaluate(self.instance, job_names.RESULTS, self.pool.name, keys)
+
+    def check_pages(self) -> None:
+        """Report damage of the pool's report and of the leaderboard, as far as they are there."""
+        pages: dict[str, Report | Leaderboard] = {
+            _place("report", self.pool.name): self.planner.report(self.pool.name),
+            # its damage does not depend on what the pools' reports say
+            "leaderboard": Leaderboard(self.store, self.planner.sql.marts, {}),
+        }
+        for place, page in pages.items():
+            try:
+                record = page.record()
+                damage = page.faults(record) if record is not None else []
+            except CabsError as error:  # the record itself was altered
+                damage = [str(error)]
+            self._report_damage(place, damage)
+
+    def _report_unplayed(self) -> None:
+        """Report every rho without a replay: as an error if the rhos were named, else as a warning.
+
+        Without named rhos nothing is reported of a pool that was not replayed at any rho.
+        """
+        if not (self.named or self.rhos):
+            return
+        if self.named:
+            outcome: CheckOutcome = "error"
+        else:
+            outcome = "warning"
+        for rho in self.unplayed:
+            text = f"not there: `cabs run --pool {self.pool.name} --rho {rho:g}` plays it"
+            place = _place(_REPLAY, str(grid_key(self.pool.name, rho)))
+            self.cases.append(Case(place, UP_TO_DATE, outcome, text))
+
+    def _report_damaged_marts(self) -> None:
+        """Report the files of the marts, and their database, that are not as they were written."""
+        marts = Marts(self.store)
+        for model in list_models():
+            self._report_damage(key_of(model), marts.damage_of(model))
+        if marts.database_fault:
+            self._report_damage("database", [marts.database_fault])
+
+    def _report_damage(self, place: str, damage: Iterable[str]) -> None:
+        """Add an error for each sentence about files of an asset that are not those of its record."""
+        for text in damage:
+            again = f"{text}: `cabs run --pool {self.pool.name}` makes it again"
+            self.cases.append(Case(place, WHOLE, "error", again))
 
     def _report(self, asset: str, check: str, outcome: CheckOutcome, text: str) -> None:
         """Add a case that the gate itself found."""

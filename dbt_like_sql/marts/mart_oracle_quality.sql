@@ -5,7 +5,7 @@ WITH files AS (
   SELECT filename, content, 'diagnostics' AS file FROM {{ source('stages', 'oracle_diagnostics') }}
 )
 SELECT
-  regexp_extract(f.filename, 'oracles/([^/]+)/', 1) AS pool,
+  regexp_extract(f.filename, 'oracles/([^/]+)/[^/]+$', 1) AS pool,
   f.file,
   ltrim(ltrim(j.fullkey, '$'), '.') AS key,
   try_cast(j.atom AS DOUBLE) AS value,

@@ -1,22 +1,27 @@
 -- One row a replay (pool, rho, policy): what was run, on what, when, and whether it is compared.
 WITH replayed AS (
   SELECT
-    *,
-    -- Only runs on the same problem, with the same rounds and trials, can be compared pair by pair.
-    problem_hash = arg_max(problem_hash, created_at) OVER same_pool
-      AND rounds = arg_max(rounds, created_at) OVER same_pool
-      AND trials = arg_max(trials, created_at) OVER same_pool AS same_problem,
-    -- Regimes are those of the pool's own grid, as its newest replay knows it.
-    CAST(json_extract(arg_max(pool_settings, created_at) OVER same_pool, '$.replay.rhos') AS DOUBLE[]) AS grid
+    r.*,
+    -- Regimes are those of the pool's own grid.
+    p.rhos AS grid,
+    -- A rho or policy that the pool file does not name (played from the UI, say, or taken out) is no part of any mean.
+    (p.rhos IS NULL OR list_contains(p.rhos, r.rho))
+      AND (p.policies IS NULL OR list_contains(p.policies, r.policy)) AS is_named,
+    -- Only runs on the same problem, in the same orders, with the same rounds and trials, can be compared pair by pair.
+    r.problem_hash = p.problem_hash
+      AND r.rounds = p.rounds
+      AND r.trials = p.trials
+      AND r.order_seed IS NOT DISTINCT FROM p.order_seed
+      AND r.condition IS NOT DISTINCT FROM p.condition
+      AND r.latency_weight IS NOT DISTINCT FROM p.latency_weight AS same_problem
   FROM {{ source('replay', 'run') }} AS r
   -- A policy that is not installed here (its package was removed) stays out of all marts.
   -- The preset of a policy with options of its own is `default@alpha=2`.
   SEMI JOIN {{ source('catalog', 'policies') }} AS c ON r.base_policy = c.base_policy AND split_part(r.preset, '@', 1) = c.preset
-  WINDOW same_pool AS (PARTITION BY pool)
+  JOIN {{ ref('stg_pools') }} AS p ON r.pool = p.pool
 ),
 runs AS (
-  -- A rho that the pool file does not name (played from the UI, say) is kept, and is no part of any mean.
-  SELECT *, same_problem AND (grid IS NULL OR list_contains(grid, rho)) AS is_current
+  SELECT *, is_named AND same_problem AS is_current
   FROM replayed
 ),
 policies AS (
@@ -54,6 +59,7 @@ SELECT
   r.pool_hash,
   r.seed,
   r.created_at,
+  r.is_named,
   r.is_current,
   r.is_current AND s.rho IS NOT NULL AS is_compared
 FROM runs AS r

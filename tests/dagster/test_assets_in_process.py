@@ -12,6 +12,7 @@ from typing import Any
 
 import cabs_assets.data
 import cabs_assets.marts
+import cabs_assets.oracles
 import cabs_assets.replay
 import cabs_assets.router
 import dagster as dg
@@ -42,6 +43,7 @@ MODELS = cabs_assets.marts.models()
 replay = cabs_assets.replay.replay.define()
 replay_audit = cabs_assets.replay.replay_audit.define()
 router = cabs_assets.router.router.define()
+tuning = cabs_assets.oracles.tuning.define()
 deployed_router = cabs_assets.router.deployed_router.define()
 
 
@@ -222,6 +224,23 @@ def test_a_run_of_some_policies_shows_all_that_are_there(world) -> None:
     assert all(e.passed for e in again.get_asset_check_evaluations())
 
 
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        (["nonsense"], "unknown policy 'nonsense'"),
+        (["best_singel", "best_single"], "Did you mean 'best_single'?"),
+        (["hier_mix"], "hier_mix is not among the policies of pool tiny: random, best_single, lin_ucb."),
+    ],
+)
+def test_a_policy_that_the_pool_does_not_have_is_refused(world, names: list[str], text: str) -> None:
+    _, instance = world
+    for asset, key in ((replay, partitions.grid_key("tiny", 500)), (tuning, "tiny")):
+        config = {asset.key.path[-1]: {"config": {"policies": names}}}
+        result = make(instance, [asset], key, ops=config)
+        assert not result.success
+        assert text in failure_of(result)
+
+
 def test_a_rho_of_another_pool_is_nothing_to_do_unless_it_is_asked_for(world) -> None:
     _, instance = world
     instance.add_dynamic_partitions("rhos", ["0900"])
@@ -236,6 +255,7 @@ def test_a_rho_of_another_pool_is_nothing_to_do_unless_it_is_asked_for(world) ->
         make(instance, [replay], partitions.grid_key("tiny", rho))
     sql = Marts(chain_of().store)
     with sql.session() as session:
+        sql.run(get_model("stg_pools"), session)
         model = sql.run(get_model("stg_replay_runs"), session)
     runs = pq.read_table(next(model.folder.glob("stg_replay_runs*.parquet"))).to_pandas()
     assert set(runs["rho"]) >= {0.0, 500.0, 900.0}

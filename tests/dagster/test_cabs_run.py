@@ -121,6 +121,73 @@ def test_what_was_altered_is_made_again_before_anything_is_shown(world: Path) ->
     assert launched() == []
 
 
+def test_a_rho_without_a_replay_is_an_error_where_it_is_named(world: Path) -> None:
+    """Without names it is a warning, because a run of some rhos is allowed."""
+    output_of("check", "tiny", "--quick")
+    ArtifactStore().delete(("replay", "tiny", "0500"))
+    output = output_of("check", "tiny", "--quick", "--rho", "500", code=1)
+    text = "replay [tiny|0500]: up_to_date: not there: `cabs run --pool tiny --rho 500` plays it"
+    assert f"error    {text}" in output
+    assert f"warning  {text}" in output_of("check", "tiny", "--quick")
+    assert "0500" not in output_of("check", "tiny", "--quick", "--rho", "0")
+    ArtifactStore().delete(("replay", "tiny", "0000"))
+    assert "0000" in output_of("check", "tiny", "--quick", "--rho", "0", code=1)
+    output_of("run", "tiny")
+
+
+def test_altered_marts_and_pages_fail_the_gate(world: Path) -> None:
+    output_of("check", "tiny", "--quick")
+    artifacts = world / "artifacts"
+    board = artifacts / "marts" / "mart_policy_leaderboard.parquet"
+    rows = pd.read_parquet(board)
+    rows.assign(utility=rows["utility"] / 2).to_parquet(board)
+    (artifacts / "marts" / "records" / "mart_aiq.json").unlink()
+    board_record = artifacts / "leaderboard" / "provenance.json"
+    board_record.write_bytes(board_record.read_bytes()[:-50])
+    for path in ("marts/cabs.duckdb", "reports/tiny/index.html", "reports/index.html"):
+        with (artifacts / path).open("ab") as file:
+            file.write(b"more")
+    output = output_of("check", "tiny", "--quick", code=1)
+    for place, text in {
+        "marts/mart_policy_leaderboard": "mart_policy_leaderboard.parquet is missing or was altered",
+        "marts/mart_aiq": "mart_aiq.parquet has no record that can be read",
+        "database": "cabs.duckdb is not as it was built",
+        "report [tiny]": "index.html was altered since it was written",
+    }.items():
+        assert f"error    {place}: whole: {text}: `cabs run --pool tiny` makes it again" in output, place
+    assert "error    leaderboard: whole: " in output
+    output_of("run", "tiny")
+    output_of("check", "tiny", "--quick")
+
+
+def test_the_pool_file_decides_what_the_report_compares(world: Path) -> None:
+    """Words of the file reach the report without a replay, and a policy that was taken out leaves it."""
+    path = world / "pools" / "tiny.yaml"
+    page = world / "artifacts" / "reports" / "tiny" / "index.html"
+    before = path.read_text(encoding="utf-8")
+    output_of("run", "tiny")
+    path.write_text(f"{before}title: Another title\ndescription: Said anew.\n", encoding="utf-8")
+    assert "versions/pool_files changed" in output_of("plan", "tiny")
+    assert launched() and launched() == []
+    assert "Another title" in page.read_text(encoding="utf-8")
+    path.write_text(f"{before}title: Another title\ndescription: Said once more.\n", encoding="utf-8")
+    output_of("run", "tiny")
+    assert "Said once more." in page.read_text(encoding="utf-8")
+
+    fewer = before.replace(", lin_ucb]", "]")
+    path.write_text(fewer.replace("trials: 2", "trials: 2, order_seed: 11"), encoding="utf-8")
+    output_of("run", "tiny")
+    assert ArtifactStore().record(("replay", "tiny", "0500", "lin_ucb")) is not None
+    marts = world / "artifacts" / "marts"
+    of_pool = [("pool", "=", "tiny")]
+    board = pd.read_parquet(marts / "mart_policy_leaderboard.parquet", filters=of_pool)
+    assert set(board["policy"]) == {"random", "best_single", "ridge"}
+    (provenance,) = pd.read_parquet(marts / "mart_provenance.parquet", filters=of_pool).to_dict("records")
+    assert (provenance["query_orders"], provenance["unnamed_runs"]) == (1, 2)
+    path.write_text(before, encoding="utf-8")
+    output_of("run", "tiny")
+
+
 def test_a_mart_whose_test_failed_stops_a_run_until_it_passes(world: Path, monkeypatch) -> None:
     right, report = runner.run_tests, world / "artifacts" / "reports" / "tiny" / "index.html"
 

@@ -92,13 +92,15 @@ def test_columns_of_source_tables_lead_to_outcomes(specs) -> None:
     assert {column for _, column in origins} <= known
 
 
-def test_at_most_four_nodes_only_carry_a_data_version(specs) -> None:
+def test_at_most_five_nodes_only_carry_a_data_version(specs) -> None:
     """They stand in a group of their own, and no mart reads them all."""
     nodes = {key for key, spec in specs.items() if spec.group_name == VERSIONS}
-    names = ("replay_files", "stage_files", "report_inputs", "leaderboard_inputs")
+    names = ("replay_files", "stage_files", "pool_files", "report_inputs", "leaderboard_inputs")
     assert nodes == {f"versions/{name}" for name in names}
     read = {dep.asset_key.to_user_string() for dep in specs["marts/mart_aiq"].deps} & nodes
-    assert read == {"versions/replay_files"}
+    assert read == {"versions/replay_files", "versions/pool_files"}
+    (pool_file,) = specs["versions/pool_files"].deps
+    assert pool_file.asset_key.to_user_string() == "pool_file"
 
 
 def test_links_to_a_code_host_when_one_is_named() -> None:

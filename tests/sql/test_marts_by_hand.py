@@ -4,8 +4,16 @@ cabs_core.evaluation.metrics."""
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from built_marts import build_all, read_model, run_tests
-from fake_replays import SKILL, fake_pool, fake_problem, fake_result, rewrite_run, write_pool
+from built_marts import build_all, build_models, read_model, run_tests
+from fake_replays import (
+    SKILL,
+    fake_pool,
+    fake_problem,
+    fake_result,
+    rewrite_run,
+    write_pool,
+    write_pool_files,
+)
 
 from cabs_core.base.catalog.policies import asset_name
 from cabs_core.base.statistics import uncertainty
@@ -311,6 +319,60 @@ def test_incomplete_and_outdated_replays(incomplete):
     for name in ("mart_provenance", "mart_policy_leaderboard"):
         (failed,) = [t for t in run_tests(name, incomplete) if not t.passed]
         assert failed.severity == "warn"
+
+
+def played(artifacts, *, rhos=(0.0, 300.0, 900.0), policies=("random", "lin_ucb", "ridge"), **replay):
+    """The pool `fake` as its replays were made, which lie in `artifacts`."""
+    pool = fake_pool(policies=list(policies), replay={"rhos": list(rhos), "trials": 3, **replay})
+    write_pool(artifacts, pool, n=20, rhos=rhos, policies=policies)
+    return pool
+
+
+def test_the_pool_file_decides_what_is_compared(tmp_path):
+    """Title, reference policy, rhos and policies are those of the file, even if nothing was replayed."""
+    before = played(tmp_path)
+    replay = before.replay.model_copy(update={"rhos": (0.0, 900.0)})
+    fields = {"title": "New", "reference_policy": "random", "policies": ("random", "ridge"), "replay": replay}
+    write_pool_files(tmp_path, before.model_copy(update=fields))
+    build_all(tmp_path, database=False)
+    assert not [t.name for m in list_models() for t in run_tests(m.name, tmp_path) if not t.passed]
+    (pool,) = read_model("stg_pools", tmp_path).itertuples()
+    assert (pool.title, pool.reference_policy) == ("New", "random")
+    board = read_model("mart_policy_leaderboard", tmp_path)
+    assert set(board["policy"]) == {"random", "ridge"} and board["complete"].all()
+    regimes = read_model("mart_utility_by_regime", tmp_path, "regime = 'overall'")
+    assert [list(rhos) for rhos in regimes["rho_values"]] == [[0.0, 900.0]] * 2
+    assert read_model("mart_missing_rhos", tmp_path).empty
+    (row,) = read_model("mart_provenance", tmp_path).itertuples()
+    assert (row.runs, row.outdated_runs, row.unnamed_runs) == (4, 0, 5)
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_replays_in_other_orders_are_not_compared(tmp_path, written):
+    """Of two order seeds the one that the pool file says counts, else that of the newest replay."""
+    old = played(tmp_path)
+    new = fake_pool(policies=old.policies, replay={"rhos": old.replay.rhos, "trials": 3, "order_seed": 11})
+    write_pool(tmp_path, new, n=20, rhos=(0.0, 900.0), policies=["random", "ridge"])
+    for folder in (tmp_path / "replay/fake").glob("*/*"):
+        is_new = folder.parent.name != "0300" and folder.name != "lin_ucb"
+        rewrite_run(folder, created_at=f"{2002 if is_new else 2001}-01-01T00:00:00+00:00")
+    if written:
+        write_pool_files(tmp_path, old)
+    build_models(tmp_path, "stg_replay_runs")
+    runs = read_model("stg_replay_runs", tmp_path, "is_current")
+    if written:
+        assert len(runs) == 5 and set(runs["rho"]) == {0.0, 300.0, 900.0}
+    else:
+        assert len(runs) == 4 and set(runs["policy"]) == {"random", "ridge"}
+
+
+def test_a_pool_file_without_any_of_the_replays_leaves_the_figures_of_before(tmp_path):
+    """They stand until the first replay at one of its rhos is made."""
+    before = played(tmp_path)
+    replay = before.replay.model_copy(update={"rhos": (100.0,)})
+    write_pool_files(tmp_path, before.model_copy(update={"replay": replay}))
+    build_models(tmp_path, "stg_replay_runs")
+    assert len(read_model("stg_replay_runs", tmp_path, "is_compared")) == 9
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """The SQL runner: discovery, order, lineage, errors that name a place, tests of every kind, the database."""
 
 import os
+import shutil
 import textwrap
 
 import duckdb
@@ -103,6 +104,7 @@ def test_half_written_folders_are_not_read(tmp_path):
     write_pool(tmp_path, fake_pool(), n=10, rhos=(0.0,), policies=["random"])
     (tmp_path / "replay/fake/0000/.lin_ucb.123.tmp").mkdir()
     (tmp_path / "replay/fake/0000/.lin_ucb.123.tmp/run.parquet").write_bytes(b"half")
+    run_model("stg_pools", tmp_path)
     assert run_model("stg_replay_runs", tmp_path).rows == 1
 
 
@@ -120,6 +122,24 @@ def test_a_damaged_source_file_is_named(tmp_path):
     (tmp_path / "replay/fake/0000/random/run.parquet").write_bytes(b"not parquet at all")
     with pytest.raises(SqlModelError, match=r"source replay\.run.*run\.parquet"):
         run_model("stg_replay_runs", tmp_path)
+
+
+@pytest.mark.parametrize("folder", ["w[v2]", "a*b", "q?x", "o'h", "tuning/exp1", "oracles/exp1"])
+def test_the_folder_of_the_artifacts_is_read_letter_by_letter(built, tmp_path, folder):
+    """A folder's name is neither a pattern nor a place where a pool's name stands."""
+    artifacts, _, runs = built
+    copy = shutil.copytree(artifacts, tmp_path / folder / "artifacts")
+    (tmp_path / "axb/artifacts").mkdir(parents=True)
+    shutil.copytree(artifacts / "replay", tmp_path / "axb/artifacts/replay")
+    for name in ("stg_pools", "stg_replay_runs", "mart_tuning", "mart_oracle_quality"):
+        assert run_model(name, copy).content_hash == runs[name].content_hash, name
+
+
+def test_files_that_no_pattern_of_duckdb_finds_are_an_error(tmp_path):
+    artifacts = tmp_path / "back\\slash"
+    write_pool(artifacts, fake_pool(), n=10, rhos=(0.0,), policies=["random"])
+    with pytest.raises(SqlModelError, match=r"source replay\.run: replay/fake/0000/random/run\.parquet is"):
+        run_model("stg_pools", artifacts)
 
 
 def test_upstream_must_have_been_run(tmp_path):
@@ -390,7 +410,7 @@ def test_folders_are_listed_once_for_all_tables_that_have_files_in_them(cabs_hom
     monkeypatch.setattr(os, "scandir", counting)
     versions = {files_asset(source): marts.files_version(files_asset(source)) for source in used_sources()}
     artifacts = [folder for folder in listed if folder.startswith(str(store.root))]
-    assert len(versions) == 2 and any(folder.endswith("0300/random") for folder in artifacts)
+    assert len(versions) == 3 and any(folder.endswith("0300/random") for folder in artifacts)
     assert len(artifacts) == len(set(artifacts))
 
 

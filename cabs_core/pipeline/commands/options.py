@@ -106,13 +106,13 @@ def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
     Empty for no text, meaning all.
 
     Raises:
-        click.BadParameter: the pool does not have one of the policies.
         PolicyError: one of the names is no policy's.
+        PoolError: the pool does not have one of the policies.
     """
     chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
     for name in chosen:
         if name not in pool.policies:
-            raise click.BadParameter(
+            raise PoolError(
                 f"{name} is not among the policies of pool {pool.name}: {', '.join(pool.policies)}. "
                 "Add it to the pool file."
             )
