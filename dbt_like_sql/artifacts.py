@@ -476,7 +476,7 @@ class Marts:
 
     @cached_property
     def _pool_settings(self) -> list[dict[str, Any]]:
-        """What the files of the active pools that have replays say, as rows of a source table."""
+        """Rows of the source table of pool files: one for each active pool that has replays."""
         replayed = {parts[1] for parts, _ in self._records if parts[0] == "replay"}
         return settings_of_pools(replayed)
 

@@ -37,7 +37,7 @@ _CALCULATION = re.compile(r"\A(?:[\dx\s.,+\-*/×÷^()$]*=)+")
 _BEFORE_LETTER = (
     r"(?:[\s*_$:=>({\[\"'`]|\\(?:boxed|text|textbf|mathrm|mathbf)\b|(?:is|option|choice|letter)\b)*"
 )
-#: A letter that is a word: neither the article `a` nor the pronoun in `I think`.
+#: A letter on its own that names a choice, so neither the article `a` nor the pronoun in `I think`.
 _LETTER_WORD = (
     r"(?!(?-i:a\s+[a-z]|I\s+(?:am|believe|can|choose|chose|guess|have|pick|think|will|would)\b))"
     r"([A-Z])(?![A-Za-z'])"

@@ -7,8 +7,23 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback, ids
+from cabs_core.data.logs.calls import FEEDBACK, Format, LoggedCall, Record, Score, feedback, ids, word_of
 from cabs_core.data.tables.dotted import at, first, parsed
+
+#: Endings of the addresses of chats: of OpenAI, Anthropic and Azure, of Bedrock, and of Gemini.
+_CHAT_ADDRESSES = (
+    "chat/completions",
+    "completions",
+    "responses",
+    "messages",
+    "converse",
+    "converse-stream",
+    "generateContent",
+    "streamGenerateContent",
+)
+_CHAT_ADDRESS = re.compile(rf"(?:^|[/:])({'|'.join(_CHAT_ADDRESSES)})$", re.IGNORECASE)
+#: Scheme and host of a URL.
+_BEFORE_PATH = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
 
 
 def split(records: list[tuple[int, Record]]) -> tuple[list[LoggedCall], list[Score]]:
@@ -90,15 +105,6 @@ def _object(record: Record, *paths: str) -> Any:
     return None
 
 
-#: Scheme and host of a URL.
-_BEFORE_PATH = re.compile(r"^[a-z][a-z0-9+.-]*://[^/]*", re.IGNORECASE)
-#: Endings of the addresses of chats: of OpenAI, Anthropic and Azure, of Bedrock's converse, and of Gemini.
-_CHAT_ADDRESS = re.compile(
-    r"(?:^|[/:])"
-    r"(chat/completions|completions|responses|messages|converse|converse-stream|generateContent"
-    r"|streamGenerateContent)$",
-    re.IGNORECASE,
-)
 #: Fields of a line that hold an answer.
 _ANSWERS = ("response", "result", "modelOutput")
 
@@ -106,10 +112,10 @@ FORMAT = Format(
     split,
     kind=("url", "response.object"),
     chats=frozenset(
-        (
-            "chat/completions responses completions messages converse converse_stream generatecontent "
-            "streamgeneratecontent chat.completion text_completion response chat.completion.chunk"
-        ).split()
+        [
+            *map(word_of, _CHAT_ADDRESSES),
+            *"chat.completion text_completion response chat.completion.chunk".split(),
+        ]
     ),
     status=("status_code", "response.status", "response.status_code"),
     errors=("error", "response.error"),
