@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from cabs_core.base.catalog.policies import check_policy_name
 from cabs_core.base.errors import once
 from cabs_core.pipeline.retention import TRACE_FILE
 from cabs_dagster import partitions, specs
@@ -87,6 +86,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
     """
     with guarded():
         cabs = cabs_of(context)
+        from cabs_core.pipeline.commands.options import chosen_policies
         from cabs_core.pipeline.stages.partition import examine_partition, replay_partition
         from cabs_core.report.plots.results import utility_plot
 
@@ -107,7 +107,7 @@ def replay(context: dg.AssetExecutionContext, config: ReplayConfig) -> Iterator[
             )
             yield from _nothing(context, checks, why)
             return
-        named = {check_policy_name(name) for name in config.policies}
+        named = chosen_policies(config.policies, asked)
         policies = [p for p in chain.pool.policies if not named or p in named]
         if not context.selected_asset_keys:
             findings, cells, failed = examine_partition(chain, rho, policies)

@@ -30,7 +30,7 @@ def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
     again, too. Nothing is promoted. A pool of which calls must still be paid for is refused.
     """
     from cabs_core.data.pools.registry import active_pool  # noqa: PLC0415  (loading stays quick)
-    from cabs_core.pipeline.commands.options import parse_policies, parse_rhos  # noqa: PLC0415  (quick loading)
+    from cabs_core.pipeline.commands.options import chosen_policies, parse_rhos  # noqa: PLC0415  (quick loading)
 
     with guarded():
         pool_file = active_pool(config.pool)
@@ -38,7 +38,7 @@ def play_chain(context: dg.OpExecutionContext, config: PoolChainConfig) -> None:
         runner.run_pool(
             pool_file,
             rhos=parse_rhos(",".join(map(str, config.rhos)), pool_file.pool.replay.rhos),
-            policies=parse_policies(",".join(config.policies), pool_file.pool),
+            policies=chosen_policies(config.policies, pool_file.pool),
             force=config.force,
         )
     context.add_output_metadata({"runs": len(runner.launched), "pool": config.pool})

@@ -79,10 +79,10 @@ class CabsResource(dg.ConfigurableResource[Any]):
             PolicyError: one of the names is no policy's.
             PoolError: there is no such pool, its file is invalid, or it does not have one of the policies.
         """
-        from cabs_core.pipeline.commands.options import parse_policies  # noqa: PLC0415  (loading stays quick)
+        from cabs_core.pipeline.commands.options import chosen_policies  # noqa: PLC0415  (loading stays quick)
 
         pool_file = find_pool(pool)
-        chosen = parse_policies(",".join(policies), pool_file.pool)
+        chosen = chosen_policies(policies, pool_file.pool)
         return Chain(self.store(), pool_file).over(chosen)
 
     def options(self, context: dg.AssetExecutionContext, force: bool, device: str = "") -> Options:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import wraps
 from typing import TYPE_CHECKING, Any
 
@@ -109,7 +109,19 @@ def parse_policies(text: str | None, pool: ModelPool) -> tuple[str, ...]:
         PolicyError: one of the names is no policy's.
         PoolError: the pool does not have one of the policies.
     """
-    chosen = tuple(check_policy_name(word) for word in (text or "").replace(" ", "").split(",") if word)
+    return chosen_policies((text or "").split(","), pool)
+
+
+def chosen_policies(names: Iterable[str], pool: ModelPool) -> tuple[str, ...]:
+    """Return the policies of a pool that have these names, as the pool file writes them.
+
+    Spaces and empty names do not count.
+
+    Raises:
+        PolicyError, PoolError: as of `parse_policies`.
+    """
+    words = [name.replace(" ", "") for name in names]
+    chosen = tuple(check_policy_name(word) for word in words if word)
     for name in chosen:
         if name not in pool.policies:
             raise PoolError(
